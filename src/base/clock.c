@@ -1,0 +1,20 @@
+/* Implementation of base/clock.h. */
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <time.h>
+
+int64_t clock_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void clock_utc(char *out, size_t size) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    struct tm tm;
+    gmtime_r(&t.tv_sec, &tm);
+    size_t used = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (used > 0) snprintf(out + used, size - used, ".%03ldZ", t.tv_nsec / 1000000);
+}

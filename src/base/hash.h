@@ -1,0 +1,20 @@
+/* Checksums (XXH3, 64 and 128 bits) and SHA-256. */
+#ifndef BASE_HASH_H
+#define BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t hash64(const void *data, size_t size);
+/* 16 bytes in canonical (big-endian) order. */
+void hash128(const void *data, size_t size, uint8_t out[16]);
+
+struct hash_sha256; /* opaque */
+struct hash_sha256 *hash_sha256_new(void); /* null without memory */
+void hash_sha256_add(struct hash_sha256 *h, const void *data, size_t size);
+/* 64 hexadecimal digits and a 0; frees h. */
+void hash_sha256_finish(struct hash_sha256 *h, char out[65]);
+
+void hash_hex(const uint8_t *data, size_t size, char *out); /* 2*size digits and a 0 */
+
+#endif

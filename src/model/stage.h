@@ -1,0 +1,93 @@
+/* What is computed: one stage of a model as a table of functions, so that the executor drives a GPT in C,
+ * an emulated device or another framework in the same way.
+ *
+ * A stage describes its tensors; their values live outside, in version buffers (struct version) that are
+ * written once and then only read. A micro-batch in flight is a `stage_slot` of the stage: it owns the
+ * activations between forward and weight-gradient, the input buffer that an activation is received
+ * into, and the buffers that outputs are sent from. Slots come from a pool that grows on demand and is
+ * reused; slot memory is taken once.
+ *
+ *   forward        slot.input (or tokens)     -> slot.output (or the loss)
+ *   input_grad     slot.grad_in (or the loss) -> slot.grad_out; keeps what weight_grad needs
+ *   weight_grad    -> gradsum_add into the caller's sums, tensor by tensor
+ *
+ * All functions are deterministic: the same version, micro-batch and shapes give the same bits, on any
+ * worker of one kind of processor. Thread: one at a time per stage. */
+#ifndef MODEL_STAGE_H
+#define MODEL_STAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum stage_tensor_flags {
+    STAGE_DECAY = 1,       /* weight decay applies (matrices and embeddings, not biases and norms) */
+    STAGE_SHARED = 2,      /* the tied embedding: also on the other end stage; reduced over both */
+    STAGE_SHARED_COPY = 4, /* this stage's is the copy (last stage): not saved, not in the norm */
+};
+
+struct stage_tensor {
+    char *name;      /* Hugging Face GPT-2 name without "transformer." prefix rules applied by weights.h */
+    uint32_t rank;
+    uint64_t shape[4];
+    uint64_t offset; /* in floats, from the start of each of the three sections of a version */
+    uint64_t count;  /* floats */
+    uint32_t flags;
+};
+
+/* One version of a stage's state: three sections of stage.param_count floats, and an exponent a tensor. */
+struct version {
+    uint64_t number;  /* optimizer updates behind it */
+    uint64_t updates; /* AdamW's t: updates not skipped */
+    float *params;
+    float *exp_avg;
+    float *exp_avg_sq;
+    int32_t *exponents; /* [tensor_count]: gradsum exponent for the gradients computed from it */
+    size_t bytes;       /* of the one region that holds all of it (mem_alloc) */
+    void *region;
+};
+
+struct stage_slot { /* buffers are owned by the stage */
+    float *input;     /* null on the first stage */
+    float *output;    /* null on the last stage */
+    float *grad_in;   /* null on the last stage */
+    float *grad_out;  /* null on the first stage */
+    double loss;      /* mean over the micro-batch's tokens; last stage, after forward */
+    uint64_t step;    /* iteration, keys data and dropout */
+    uint64_t microbatch; /* global: home * microbatches per pipeline + number */
+    void *private_data;
+};
+
+struct stage {
+    const struct stage_ops *ops;
+    uint32_t index;       /* 0 .. stage_count-1 */
+    uint32_t stage_count;
+    struct stage_tensor *tensors;
+    uint32_t tensor_count;
+    uint64_t param_count;
+    size_t activation_bytes; /* of one micro-batch between stages: batch * context * width floats */
+    uint64_t contributions;  /* micro-batches of the global batch */
+};
+
+struct stage_ops {
+    void (*close)(struct stage *stage);
+    /* Initial parameters, keyed by (seed, tensor name): the same for any cut into stages. */
+    void (*init_params)(struct stage *stage, uint64_t seed, float *params);
+    /* A free slot for (step, global micro-batch). Errors: MEMORY, IO (data). */
+    pawl_code (*slot_take)(struct stage *stage, uint64_t step, uint64_t microbatch, struct stage_slot **out,
+                           struct pawl_error *e);
+    void (*slot_return)(struct stage *stage, struct stage_slot *slot);
+    void (*forward)(struct stage *stage, const struct version *v, struct stage_slot *slot);
+    void (*input_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot);
+    /* sums: [param_count], then GRADSUM_FOOTER_WORDS words; also adds the slot's loss on the last stage. */
+    void (*weight_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot, int64_t *sums,
+                        int32_t exponent_shift);
+};
+
+/* Version buffers for a stage: zeroed; one region, page-aligned, each section on a MEM_ALIGN boundary. */
+pawl_code version_init(struct version *v, const struct stage *stage, struct pawl_error *e);
+void version_close(struct version *v);
+
+#endif

@@ -1,0 +1,105 @@
+/* Messages between workers: UCX in the product, a simulated network in tests, behind this header.
+ *
+ * A message is named by its tag, and by nothing else: receives are posted ahead under the exact tag, and
+ * nothing depends on the order of sends. Tags carry the view; net_fence drops everything of older views.
+ * All calls are non-blocking and made from one thread (the owner of the endpoint). Buffers belong to the
+ * caller and must stay put until the request's completion is reported by net_poll (or until net_fence or
+ * net_close has returned, which end every older request at once).
+ * Failure of a peer: sends to it complete with PEER_LOST or are reported lost later, receives from it just
+ * stay open; the coordinator decides who is dead. Delivery is reliable between live peers.
+ * Tested in tests/unit/net_*: the same cases run on both implementations. */
+#ifndef NET_NET_H
+#define NET_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+/* Tag, most significant first: view 12 | step 12 | kind 4 | pipeline 12 | stage 10 | micro-batch 14 bits.
+ * View and step are taken modulo 4096: never that many are in flight. */
+#define NET_VIEW_BITS       12
+#define NET_STEP_BITS       12
+#define NET_KIND_BITS       4
+#define NET_PIPELINE_BITS   12
+#define NET_STAGE_BITS      10
+#define NET_MICROBATCH_BITS 14
+
+enum net_kind {
+    NET_ACTIVATION, /* pipeline = home, stage = receiver's stage */
+    NET_GRADIENT,   /* pipeline = home, stage = receiver's stage */
+    NET_SUMS,       /* reduce-scatter: pipeline = sender, stage = sender's stage, micro-batch = group */
+    NET_REDUCED,    /* all-gather: pipeline = sender, stage = sender's stage, micro-batch = group */
+    NET_STATE,      /* what a peer lacks after a failure */
+    NET_KIND_COUNT
+};
+
+struct net_tag {
+    uint64_t view;
+    uint64_t step;
+    enum net_kind kind;
+    uint32_t pipeline;
+    uint32_t stage;
+    uint32_t microbatch;
+};
+uint64_t net_tag_encode(struct net_tag tag);
+
+struct net;
+
+/* One finished request. `bytes` is the size received; a message longer than the buffer is FORMAT. */
+struct net_completion {
+    uint64_t cookie;
+    pawl_code code;
+    size_t bytes;
+};
+
+/* Address to give to peers (opaque bytes; copied out by the caller). */
+const void *net_address(const struct net *net, size_t *size);
+/* Make `peer` (any number the caller chooses) reachable, replacing an earlier address of it. */
+pawl_code net_connect(struct net *net, uint32_t peer, const void *address, size_t size, struct pawl_error *e);
+void net_disconnect(struct net *net, uint32_t peer); /* forget it; open sends to it end PEER_LOST */
+
+pawl_code net_send(struct net *net, uint32_t peer, uint64_t tag, const void *data, size_t bytes,
+                   uint64_t cookie, struct pawl_error *e);
+pawl_code net_recv(struct net *net, uint64_t tag, void *data, size_t bytes, uint64_t cookie,
+                   struct pawl_error *e);
+
+/* Make progress; write up to `max` completions; returns how many. */
+uint32_t net_poll(struct net *net, struct net_completion *out, uint32_t max);
+
+/* From now on only tags of `view` (modulo 4096) are live: open requests are cancelled without a
+ * completion, completions not yet polled are dropped, messages of other views are dropped whether
+ * they have arrived or arrive later. Blocks no longer than local cancellation takes. */
+void net_fence(struct net *net, uint64_t view);
+
+/* A descriptor that becomes readable when net_poll may have work, and the call that must precede
+ * sleeping on it: false means poll again first. The simulated network has none (-1). */
+int net_fd(const struct net *net);
+bool net_arm(struct net *net);
+
+void net_close(struct net *net); /* accepts null */
+
+/* ---- UCX ---- */
+/* transports: comma list as UCX_TLS takes it ("tcp", "posix,cma,self", ...), or null for the default that
+ * announces the death of peers. Other UCX_ variables of the environment are honoured. Errors: IO. */
+pawl_code net_open_ucx(const char *transports, struct net **out, struct pawl_error *e);
+
+/* ---- Simulated network: many endpoints in one process, delays and losses from one seed ---- */
+struct netsim;
+struct netsim_config {
+    uint64_t delay_ns_min, delay_ns_max; /* per message, uniform: messages overtake each other */
+};
+struct netsim *netsim_new(uint64_t seed, struct netsim_config config);
+void netsim_free(struct netsim *sim);
+/* A new endpoint; its address is fresh, so a restarted worker is another endpoint. */
+struct net *netsim_open(struct netsim *sim, struct pawl_error *e);
+/* The endpoint is gone as after SIGKILL: its undelivered sends are lost or delivered by a coin of the seed. */
+void netsim_kill(struct netsim *sim, struct net *net);
+/* Messages between a and b are held back until healed. */
+void netsim_cut(struct netsim *sim, struct net *a, struct net *b, bool cut);
+/* Virtual time; deliver what is due. Returns the time of the next delivery, or INT64_MAX. */
+int64_t netsim_advance(struct netsim *sim, int64_t now_ns);
+
+#endif
