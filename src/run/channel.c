@@ -1,0 +1,151 @@
+/* The framed channel of run/message.h, over a stream socket or between two ends in one process. */
+#include "run/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct channel {
+    int fd;              /* -1: an end of a pair */
+    struct channel *end; /* the other end of a pair, null once it is closed */
+    pthread_mutex_t lock; /* guards `out` and writing */
+    struct bytes out;
+    size_t out_at;
+    struct bytes in;
+    size_t in_at;
+    bool lost;
+};
+
+static pawl_code channel_new(int fd, struct channel **out, struct pawl_error *e) {
+    struct channel *c = calloc(1, sizeof *c);
+    if (c == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for a control channel");
+    c->fd = fd;
+    pthread_mutex_init(&c->lock, NULL);
+    *out = c;
+    return PAWL_OK;
+}
+
+pawl_code channel_open_fd(int fd, struct channel **out, struct pawl_error *e) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return error_set(e, PAWL_IO, errno, "control channel (descriptor %d)", fd);
+    return channel_new(fd, out, e);
+}
+
+pawl_code channel_open_pair(struct channel *out[2], struct pawl_error *e) {
+    out[0] = out[1] = NULL;
+    pawl_code code = channel_new(-1, &out[0], e);
+    if (code == PAWL_OK) code = channel_new(-1, &out[1], e);
+    if (code != PAWL_OK) {
+        channel_close(out[0]);
+        return code;
+    }
+    out[0]->end = out[1];
+    out[1]->end = out[0];
+    return PAWL_OK;
+}
+
+void channel_close(struct channel *c) {
+    if (c == NULL) return;
+    if (c->end != NULL) {
+        c->end->end = NULL;
+        c->end->lost = true;
+    }
+    if (c->fd >= 0) close(c->fd);
+    pthread_mutex_destroy(&c->lock);
+    bytes_close(&c->out);
+    bytes_close(&c->in);
+    free(c);
+}
+
+int channel_fd(const struct channel *c) { return c->fd; }
+
+/* Called with the lock held. */
+static bool write_queued(struct channel *c) {
+    while (c->out_at < c->out.size && !c->lost) {
+        ssize_t n = send(c->fd, c->out.data + c->out_at, c->out.size - c->out_at, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+        if (n < 0)
+            c->lost = true;
+        else
+            c->out_at += (size_t)n;
+    }
+    bytes_clear(&c->out);
+    c->out_at = 0;
+    return true;
+}
+
+static void append_frame(struct bytes *to, const struct message *m) {
+    size_t start = to->size;
+    bytes_put_u32(to, 0);
+    message_encode(m, to);
+    if (to->failed) return;
+    uint32_t size = (uint32_t)(to->size - start - 4);
+    for (int i = 0; i < 4; i++) to->data[start + (size_t)i] = (uint8_t)(size >> (8 * i));
+}
+
+pawl_code channel_send(struct channel *c, const struct message *m, struct pawl_error *e) {
+    pthread_mutex_lock(&c->lock);
+    bool failed = false;
+    if (c->fd < 0) {
+        if (c->end != NULL) append_frame(&c->end->in, m), failed = c->end->in.failed;
+    } else if (!c->lost) {
+        append_frame(&c->out, m);
+        failed = c->out.failed;
+        if (!failed) write_queued(c);
+    }
+    bool lost = c->lost;
+    pthread_mutex_unlock(&c->lock);
+    if (failed) return error_set(e, PAWL_MEMORY, 0, "no memory for a control message");
+    return lost ? error_set(e, PAWL_PEER_LOST, 0, "control channel closed") : PAWL_OK;
+}
+
+bool channel_flush(struct channel *c) {
+    if (c->fd < 0) return true;
+    pthread_mutex_lock(&c->lock);
+    bool done = write_queued(c);
+    pthread_mutex_unlock(&c->lock);
+    return done;
+}
+
+static void drop_consumed(struct channel *c) {
+    if (c->in_at == 0) return;
+    memmove(c->in.data, c->in.data + c->in_at, c->in.size - c->in_at);
+    c->in.size -= c->in_at;
+    c->in_at = 0;
+}
+
+static void read_available(struct channel *c) {
+    uint8_t raw[65536];
+    while (c->fd >= 0 && !c->in.failed) {
+        ssize_t n = read(c->fd, raw, sizeof raw);
+        if (n > 0) bytes_put(&c->in, raw, (size_t)n);
+        if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) c->lost = true;
+        if (n < (ssize_t)sizeof raw && !(n < 0 && errno == EINTR)) return;
+    }
+}
+
+pawl_code channel_receive(struct channel *c, struct message *m, bool *got, struct pawl_error *e) {
+    *got = false;
+    drop_consumed(c);
+    struct reader r = reader_of(c->in.data, c->in.size);
+    uint32_t size = reader_u32(&r);
+    if (r.failed || c->in.size - 4 < size) {
+        read_available(c);
+        r = reader_of(c->in.data, c->in.size);
+        size = reader_u32(&r);
+    }
+    if (!r.failed && size > MESSAGE_BYTES_MAX)
+        return error_set(e, PAWL_FORMAT, 0, "control frame of %u bytes: over the limit", size);
+    if (c->in.failed) return error_set(e, PAWL_MEMORY, 0, "no memory for a control message");
+    if (r.failed || c->in.size - 4 < size)
+        return c->lost ? error_set(e, PAWL_PEER_LOST, 0, "control channel closed") : PAWL_OK;
+    c->in_at = 4 + (size_t)size;
+    *got = true;
+    return message_decode(c->in.data + 4, size, m, e);
+}

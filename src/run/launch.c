@@ -1,0 +1,236 @@
+/* Implementation of run/launch.h: one call of pawl_train. */
+#include "run/launch.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "run/launch_state.h"
+#include "run/persist.h"
+#include "run/report.h"
+
+/* Deadlines derived from the one timeout T of the spec: silence T is death; a computation, a load or a save may
+ * take longer, as long as the process beats; a peer that cannot be reached is given half of T. */
+#define STALL_TIMEOUTS 12
+#define START_TIMEOUTS 60
+
+/* An undecided view is fenced this often without any progress before the run gives up. */
+#define IDLE_FENCES_MAX 3
+
+static struct coord_config coord_config_of(const struct launch *l) {
+    const struct spec *s = &l->spec;
+    int64_t timeout_ns = (int64_t)(s->failure.timeout_s * 1e9);
+    return (struct coord_config){.pipelines = s->parallel.pipelines,
+                                 .stages = s->parallel.stages,
+                                 .first_version = l->resumed ? l->resume_step : 0,
+                                 .final_version = s->run.steps,
+                                 .save_every = s->save.every,
+                                 .saves_max = s->save.in_flight,
+                                 .save_retries = s->save.retries,
+                                 .clip_norm = s->optimizer.clip_norm,
+                                 .start_ns = START_TIMEOUTS * timeout_ns,
+                                 .beat_ns = timeout_ns,
+                                 .stall_ns = STALL_TIMEOUTS * timeout_ns,
+                                 .suspect_ns = timeout_ns / 2,
+                                 .idle_fences_max = IDLE_FENCES_MAX};
+}
+
+static void say_skipped(struct launch *l, const struct ckpt_step *s) {
+    struct json *j = progress_begin(l->progress, "unfinished");
+    json_i64(j, "step", (int64_t)s->step);
+    json_text(j, "missing", s->missing);
+    progress_end(l->progress, "skipped the unfinished save of step %llu: %s", (unsigned long long)s->step, s->missing);
+}
+
+static void say_problems(struct launch *l, const struct ckpt_set *set) {
+    const char *problem;
+    for (uint32_t i = 0; (problem = ckpt_set_problem(set, i)) != NULL; i++) {
+        json_text(progress_begin(l->progress, "damaged"), "problem", problem);
+        progress_end(l->progress, "damaged: %s", problem);
+    }
+}
+
+/* Newest complete step strictly below `below`; sets l->resumed and where from. */
+static pawl_code find_resume(struct launch *l, uint64_t below, struct pawl_error *e) {
+    struct store **stores = NULL;
+    uint32_t count = 0;
+    struct ckpt_set *set = NULL;
+    l->resumed = false;
+    pawl_code code = rundir_open_stores(&l->spec, &stores, &count, e);
+    if (code == PAWL_OK && count > 0) code = ckpt_set_open(stores, count, l->dir.run_id, &set, e);
+    if (code == PAWL_OK && set != NULL) {
+        say_problems(l, set);
+        for (uint32_t i = 0; i < ckpt_set_count(set) && !l->resumed; i++) {
+            const struct ckpt_step *s = ckpt_set_at(set, i);
+            if (s->step >= below) continue;
+            if (!s->complete) {
+                say_skipped(l, s);
+                continue;
+            }
+            l->resumed = true;
+            l->resume_step = s->step;
+            l->resume_incarnation = s->incarnation;
+        }
+    }
+    ckpt_set_close(set);
+    rundir_close_stores(stores, count);
+    if (code != PAWL_OK || l->resumed || !l->dir.had_durable || l->options->from_scratch) return code;
+    return error_set(e, PAWL_CORRUPT, 0, "%s had durable steps, but none can be read now: bring them back, or start again "
+                     "from step 0 with --from-scratch", l->spec.run.dir);
+}
+
+/* Runs one incarnation to its end: finished, lost, or stopped. */
+static pawl_code run_incarnation(struct launch *l, enum conduct_end *end, struct pawl_error *e) {
+    struct coord_config config = coord_config_of(l);
+    pawl_code code = rundir_begin(&l->dir, e);
+    if (code == PAWL_OK) code = conduct_new(&l->spec, &config, tell_hooks(l), &l->conduct, e);
+    if (code != PAWL_OK) return code;
+    l->first_go_ns = 0;
+    tell_start(l);
+    code = fleet_start(l, e);
+    if (code == PAWL_OK) code = fleet_run(l, e);
+    *end = conduct_state(l->conduct);
+    fleet_end(l, code == PAWL_OK && *end == CONDUCT_FINISHED);
+    if (l->first_go_ns > 0) l->train_ns += clock_now_ns() - l->first_go_ns;
+    l->report.final_step = coord_final(conduct_coord(l->conduct));
+    l->report.iterations_redone += conduct_redone(l->conduct);
+    if (code == PAWL_OK && *end != CONDUCT_FINISHED)
+        code = *end == CONDUCT_RUNNING ? error_set(e, PAWL_USER, 0, "ended by a second signal; the newest durable step is "
+                                                   "%llu", (unsigned long long)l->report.last_durable_step)
+                                       : error_set(e, conduct_error(l->conduct)->code, 0, "%s", conduct_error(l->conduct)->text);
+    conduct_free(l->conduct);
+    l->conduct = NULL;
+    return code;
+}
+
+/* Lost and damaged: what to do about the end of an incarnation. True: again, from what find_resume found. */
+static bool restart(struct launch *l, enum conduct_end end, pawl_code code, uint64_t *below, uint32_t *tries,
+                    uint64_t durable_before) {
+    if (l->signals > 0 || *tries >= LAUNCH_RESTARTS_MAX) return false;
+    if (code == PAWL_CORRUPT && end == CONDUCT_STOPPED && l->resumed) {
+        *below = l->resume_step; /* walk back to an older one */
+        progress_begin(l->progress, "walk_back");
+        progress_end(l->progress, "step %llu cannot be restored; trying an older one", (unsigned long long)l->resume_step);
+        return true;
+    }
+    if (end != CONDUCT_LOST) return false;
+    *tries = l->report.last_durable_step > durable_before ? 1 : *tries + 1;
+    *below = UINT64_MAX;
+    l->report.restarts++;
+    progress_begin(l->progress, "restart");
+    progress_end(l->progress, "a stage has lost every replica: everybody goes back to the newest durable step");
+    return true;
+}
+
+static pawl_code train(struct launch *l, struct pawl_error *e) {
+    uint64_t below = UINT64_MAX;
+    uint32_t tries = 0;
+    for (bool first = true;; first = false) {
+        pawl_code code = find_resume(l, below, e);
+        if (code != PAWL_OK) return code;
+        uint64_t start = l->resumed ? l->resume_step : 0, durable_before = start;
+        uint64_t known = first ? rundir_last_step(&l->dir) : l->report.final_step;
+        if (known > start) l->report.iterations_redone += known - start;
+        if (first) l->report.first_step = l->counted_step = start;
+        if (l->resumed) {
+            l->report.last_durable_step = start;
+            l->has_durable = true;
+            l->durable_ns = clock_now_ns();
+        }
+        if (first && l->resumed) l->report.resumed = true, l->report.resumed_from = start;
+        l->report.final_step = start;
+        if (start >= l->spec.run.steps) return PAWL_OK;
+        enum conduct_end end = CONDUCT_RUNNING;
+        code = run_incarnation(l, &end, e);
+        if (code == PAWL_OK || !restart(l, end, code, &below, &tries, durable_before)) return code;
+    }
+}
+
+static pawl_code digest(struct launch *l, struct pawl_error *e) {
+    struct store **stores = NULL;
+    uint32_t count = 0;
+    struct ckpt_set *set = NULL;
+    struct gpt_config gpt = spec_gpt(&l->spec);
+    pawl_code code = rundir_open_stores(&l->spec, &stores, &count, e);
+    if (code == PAWL_OK) code = ckpt_set_open(stores, count, l->dir.run_id, &set, e);
+    if (code == PAWL_OK) {
+        uint32_t index = UINT32_MAX;
+        for (uint32_t i = 0; i < ckpt_set_count(set) && index == UINT32_MAX; i++)
+            if (ckpt_set_at(set, i)->complete && ckpt_set_at(set, i)->step == l->report.final_step) index = i;
+        code = index == UINT32_MAX
+                   ? error_set(e, PAWL_CORRUPT, 0, "the final step %llu is not complete in the store",
+                               (unsigned long long)l->report.final_step)
+                   : persist_digest(set, index, &gpt, l->spec.save.export_dir, l->report.weights_sha256, e);
+    }
+    ckpt_set_close(set);
+    rundir_close_stores(stores, count);
+    return code;
+}
+
+static pawl_code read_injections(struct launch *l, struct pawl_error *e) {
+    l->inject_count = l->options->inject_count;
+    l->injects = calloc(l->inject_count + 1, sizeof *l->injects);
+    l->inject_fired = calloc(l->inject_count + 1, sizeof *l->inject_fired);
+    if (l->injects == NULL || l->inject_fired == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for injections");
+    for (uint32_t i = 0; i < l->inject_count; i++) {
+        pawl_code code = inject_parse(l->options->injects[i], l->ranks, &l->injects[i], e);
+        if (code != PAWL_OK) return code;
+    }
+    return PAWL_OK;
+}
+
+static pawl_code set_up(struct launch *l, struct pawl_error *e) {
+    const struct pawl_train_options *o = l->options;
+    pawl_code code = spec_load(o->spec_path, o->sets, o->set_count, &l->spec, e);
+    if (code != PAWL_OK) return code;
+    if (o->steps > 0) l->spec.run.steps = o->steps;
+    l->ranks = spec_ranks(&l->spec);
+    code = read_injections(l, e);
+    if (code == PAWL_OK) code = rundir_open(&l->dir, &l->spec, e);
+    if (code != PAWL_OK) return code;
+    for (uint32_t i = 0; i < l->inject_count; i++)
+        l->inject_fired[i] = rundir_was_injected(&l->dir, l->injects[i].text);
+    char log[SPEC_TEXT_MAX + 16];
+    snprintf(log, sizeof log, "%s/log.jsonl", l->spec.run.dir);
+    code = progress_open(log, o->log_path, o->quiet, &l->progress, e);
+    return code == PAWL_OK ? fleet_init(l, e) : code;
+}
+
+static pawl_code write_reports(struct launch *l, struct pawl_error *e) {
+    char path[SPEC_TEXT_MAX + 16];
+    snprintf(path, sizeof path, "%s/report.json", l->spec.run.dir);
+    pawl_code code = report_write(&l->report, path, e);
+    if (code == PAWL_OK && l->options->report_path != NULL) code = report_write(&l->report, l->options->report_path, e);
+    return code;
+}
+
+pawl_code launch_train(const struct pawl_train_options *options, struct pawl_train_report *report,
+                       struct pawl_error *e) {
+    struct launch l = {.options = options, .epoll_fd = -1, .signal_fd = -1};
+    struct pawl_error cause = {0};
+    int64_t begin = clock_now_ns();
+    l.report.loss_first = l.report.loss_last = NAN;
+    pawl_code code = set_up(&l, &cause);
+    bool ready = code == PAWL_OK;
+    if (ready) code = train(&l, &cause);
+    if (code == PAWL_OK) code = digest(&l, &cause);
+    l.report.tokens_per_s = l.train_ns > 0 ? (double)l.report.tokens * 1e9 / (double)l.train_ns : 0;
+    l.report.seconds = (double)(clock_now_ns() - begin) / 1e9;
+    if (ready) {
+        pawl_code written = write_reports(&l, code == PAWL_OK ? &cause : NULL);
+        if (code == PAWL_OK) code = written;
+        tell_end(&l, code == PAWL_OK ? NULL : &cause);
+    }
+    /* The first cause a worker named tells more than what followed from it. */
+    if (code != PAWL_OK && l.failure.code != PAWL_OK && code != PAWL_CORRUPT) cause = l.failure, code = l.failure.code;
+    fleet_close(&l);
+    progress_close(l.progress);
+    rundir_close(&l.dir);
+    free(l.injects);
+    free(l.inject_fired);
+    if (report != NULL) *report = l.report;
+    if (code != PAWL_OK && e != NULL) *e = cause;
+    return code;
+}

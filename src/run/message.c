@@ -1,0 +1,179 @@
+/* Bytes of control messages. One table says which fields a kind has, and both directions follow it. */
+#include "run/message.h"
+
+#include <string.h>
+
+enum field {
+    F_RANK = 1 << 0,
+    F_PEER = 1 << 1,
+    F_VIEW = 1 << 2,
+    F_VERSION = 1 << 3,
+    F_ITERATION = 1 << 4,
+    F_RUN = 1 << 5, /* incarnation, resume_incarnation, run_id */
+    F_VERDICT = 1 << 6, /* verdict, clip, shift */
+    F_OPTIMISTIC = 1 << 7,
+    F_SETTLE = 1 << 8,
+    F_BUSY = 1 << 9, /* progress, busy */
+    F_PART = 1 << 10, /* part, parts */
+    F_HAS_REPORT = 1 << 11,
+    F_REPORT = 1 << 12,
+    F_CODE = 1 << 13,
+    F_WRITTEN = 1 << 14, /* bytes, write_ns */
+    F_TEXT = 1 << 15,
+    F_DATA = 1 << 16,
+};
+
+static const uint32_t kind_fields[MESSAGE_KIND_END] = {
+    [MESSAGE_START] = F_RANK | F_VERSION | F_RUN | F_TEXT,
+    [MESSAGE_PEERS] = F_DATA,
+    [MESSAGE_PLAN] = F_VIEW | F_DATA,
+    [MESSAGE_GO] = F_VIEW | F_VERSION | F_VERDICT | F_OPTIMISTIC | F_SETTLE | F_DATA,
+    [MESSAGE_FENCE] = F_VIEW,
+    [MESSAGE_DECIDE] = F_VIEW | F_ITERATION | F_VERDICT | F_OPTIMISTIC,
+    [MESSAGE_SAVE] = F_VERSION | F_PART,
+    [MESSAGE_DURABLE] = F_VERSION,
+    [MESSAGE_FINISH] = 0,
+    [MESSAGE_INJECT] = F_ITERATION | F_TEXT,
+    [MESSAGE_ADDRESS] = F_DATA,
+    [MESSAGE_READY] = F_VERSION | F_TEXT,
+    [MESSAGE_FAILED] = F_CODE | F_TEXT,
+    [MESSAGE_BEAT] = F_BUSY,
+    [MESSAGE_REDUCED] = F_VIEW | F_REPORT,
+    [MESSAGE_FENCED] = F_VIEW | F_VERSION | F_HAS_REPORT | F_REPORT,
+    [MESSAGE_SAVED] = F_VERSION | F_PART | F_CODE | F_WRITTEN | F_TEXT,
+    [MESSAGE_SUSPECT] = F_PEER,
+};
+
+static void put_report(struct bytes *out, const struct coord_report *r) {
+    bytes_put_u64(out, r->iteration);
+    bytes_put_f64(out, r->norm2);
+    bytes_put_i64(out, r->loss);
+    bytes_put_u64(out, r->nonfinite);
+    bytes_put_u64(out, r->overflow);
+}
+
+static void put_verdict(struct bytes *out, const struct message *m) {
+    bytes_put_u8(out, (uint8_t)m->verdict);
+    uint32_t clip;
+    memcpy(&clip, &m->clip, sizeof clip);
+    bytes_put_u32(out, clip);
+    bytes_put_u32(out, (uint32_t)m->shift);
+}
+
+static void put_run(struct bytes *out, const struct message *m) {
+    bytes_put_u64(out, m->incarnation);
+    bytes_put_u64(out, m->resume_incarnation);
+    bytes_put(out, m->run_id, sizeof m->run_id);
+}
+
+static void put_text(struct bytes *out, const char *text) {
+    /* The terminator travels too, so that the receiver can point into the frame. */
+    const char *s = text != NULL ? text : "";
+    bytes_put_u32(out, (uint32_t)strlen(s) + 1);
+    bytes_put(out, s, strlen(s) + 1);
+}
+
+void message_encode(const struct message *m, struct bytes *out) {
+    uint32_t fields = kind_fields[m->kind];
+    bytes_put_u8(out, (uint8_t)m->kind);
+    if (fields & F_RANK) bytes_put_u32(out, m->rank);
+    if (fields & F_PEER) bytes_put_u32(out, m->peer);
+    if (fields & F_VIEW) bytes_put_u64(out, m->view);
+    if (fields & F_VERSION) bytes_put_u64(out, m->version);
+    if (fields & F_ITERATION) bytes_put_u64(out, m->iteration);
+    if (fields & F_RUN) put_run(out, m);
+    if (fields & F_VERDICT) put_verdict(out, m);
+    if (fields & F_OPTIMISTIC) bytes_put_u8(out, m->optimistic);
+    if (fields & F_SETTLE) bytes_put_u8(out, m->settle);
+    if (fields & F_BUSY) bytes_put_u64(out, m->progress), bytes_put_u8(out, m->busy);
+    if (fields & F_PART) bytes_put_u32(out, m->part), bytes_put_u32(out, m->parts);
+    if (fields & F_HAS_REPORT) bytes_put_u8(out, m->has_report);
+    if (fields & F_REPORT) put_report(out, &m->report);
+    if (fields & F_CODE) bytes_put_u32(out, (uint32_t)m->code);
+    if (fields & F_WRITTEN) bytes_put_u64(out, m->bytes), bytes_put_i64(out, m->write_ns);
+    if (fields & F_TEXT) put_text(out, m->text);
+    if (fields & F_DATA) bytes_put_u64(out, m->data_bytes), bytes_put(out, m->data, m->data_bytes);
+}
+
+static bool take_flag(struct reader *r) {
+    uint8_t v = reader_u8(r);
+    if (v > 1) r->failed = true;
+    return v == 1;
+}
+
+static void take_verdict(struct reader *r, struct message *m) {
+    uint8_t verdict = reader_u8(r);
+    if (verdict > COORD_SKIP) r->failed = true;
+    m->verdict = (enum coord_verdict)verdict;
+    uint32_t clip = reader_u32(r);
+    memcpy(&m->clip, &clip, sizeof clip);
+    m->shift = (int32_t)reader_u32(r);
+}
+
+static void take_run(struct reader *r, struct message *m) {
+    m->incarnation = reader_u64(r);
+    m->resume_incarnation = reader_u64(r);
+    const uint8_t *id = reader_take(r, sizeof m->run_id);
+    if (id != NULL) memcpy(m->run_id, id, sizeof m->run_id);
+}
+
+static void take_report(struct reader *r, struct coord_report *report) {
+    report->iteration = reader_u64(r);
+    report->norm2 = reader_f64(r);
+    report->loss = reader_i64(r);
+    report->nonfinite = reader_u64(r);
+    report->overflow = reader_u64(r);
+}
+
+static const char *take_text(struct reader *r) {
+    uint32_t size = reader_u32(r);
+    const uint8_t *p = reader_take(r, size);
+    if (p == NULL || size == 0 || memchr(p, 0, size) != p + size - 1) {
+        r->failed = true;
+        return "";
+    }
+    return (const char *)p;
+}
+
+static void take_tail(struct reader *r, uint32_t fields, struct message *m) {
+    if (fields & F_CODE) {
+        uint32_t code = reader_u32(r);
+        if (code > PAWL_INTERNAL) r->failed = true;
+        m->code = (pawl_code)code;
+    }
+    if (fields & F_WRITTEN) m->bytes = reader_u64(r), m->write_ns = reader_i64(r);
+    if (fields & F_TEXT) m->text = take_text(r);
+    if (fields & F_DATA) {
+        uint64_t size = reader_u64(r);
+        if (size > r->size)
+            r->failed = true;
+        else
+            m->data = reader_take(r, size), m->data_bytes = size;
+    }
+}
+
+pawl_code message_decode(const void *data, size_t size, struct message *m, struct pawl_error *e) {
+    *m = (struct message){.text = ""};
+    struct reader r = reader_of(data, size);
+    uint8_t kind = reader_u8(&r);
+    if (r.failed || kind == 0 || kind >= MESSAGE_KIND_END)
+        return error_set(e, PAWL_FORMAT, 0, "control message of unknown kind %u", kind);
+    uint32_t fields = kind_fields[kind];
+    m->kind = (enum message_kind)kind;
+    if (fields & F_RANK) m->rank = reader_u32(&r);
+    if (fields & F_PEER) m->peer = reader_u32(&r);
+    if (fields & F_VIEW) m->view = reader_u64(&r);
+    if (fields & F_VERSION) m->version = reader_u64(&r);
+    if (fields & F_ITERATION) m->iteration = reader_u64(&r);
+    if (fields & F_RUN) take_run(&r, m);
+    if (fields & F_VERDICT) take_verdict(&r, m);
+    if (fields & F_OPTIMISTIC) m->optimistic = take_flag(&r);
+    if (fields & F_SETTLE) m->settle = take_flag(&r);
+    if (fields & F_BUSY) m->progress = reader_u64(&r), m->busy = take_flag(&r);
+    if (fields & F_PART) m->part = reader_u32(&r), m->parts = reader_u32(&r);
+    if (fields & F_HAS_REPORT) m->has_report = take_flag(&r);
+    if (fields & F_REPORT) take_report(&r, &m->report);
+    take_tail(&r, fields, m);
+    if (!reader_done(&r)) return error_set(e, PAWL_FORMAT, 0, "malformed control message of kind %u", kind);
+    return PAWL_OK;
+}

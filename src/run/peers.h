@@ -1,0 +1,45 @@
+/* The other workers as seen from one: who is live, how to reach them, tags and sends.
+ * Connections are made at the first send, so that a worker of a large run holds only those it uses. */
+#ifndef RUN_PEERS_H
+#define RUN_PEERS_H
+
+#include "net/net.h"
+#include "run/message.h"
+
+/* Who waits for a completion: the top byte of a cookie; the rest is the waiter's own. */
+enum peers_owner { PEERS_EXEC_INPUT = 1, PEERS_EXEC_GRAD, PEERS_EXEC_SEND, PEERS_REDUCE, PEERS_STATE };
+static inline uint64_t peers_cookie(enum peers_owner owner, uint64_t own) { return (uint64_t)owner << 56 | own; }
+static inline enum peers_owner peers_owner_of(uint64_t cookie) { return (enum peers_owner)(cookie >> 56); }
+static inline uint64_t peers_own(uint64_t cookie) { return cookie & (((uint64_t)1 << 56) - 1); }
+
+struct peers {
+    struct net *net; /* borrowed */
+    uint32_t pipelines, stages, rank_count;
+    uint32_t rank, pipeline, stage; /* this worker */
+    uint64_t view;
+    bool *live;      /* [rank_count] */
+    bool *connected; /* [rank_count] */
+    struct bytes *address; /* [rank_count] */
+};
+
+pawl_code peers_init(struct peers *p, struct net *net, uint32_t pipelines, uint32_t stages, uint32_t rank,
+                     struct pawl_error *e);
+void peers_close(struct peers *p);
+/* Take a MESSAGE_PEERS. Errors: FORMAT, MEMORY. */
+pawl_code peers_learn(struct peers *p, const struct message *m, struct pawl_error *e);
+
+static inline uint32_t peers_rank(const struct peers *p, uint32_t pipeline, uint32_t stage) {
+    return pipeline * p->stages + stage;
+}
+/* Send to / receive under a tag of the current view. `pipeline` and `stage` as net_kind says. */
+struct peers_name {
+    uint64_t step;
+    enum net_kind kind;
+    uint32_t pipeline, stage, microbatch;
+};
+pawl_code peers_send(struct peers *p, uint32_t to, struct peers_name name, const void *data, size_t bytes,
+                     uint64_t cookie, struct pawl_error *e);
+pawl_code peers_recv(struct peers *p, struct peers_name name, void *data, size_t bytes, uint64_t cookie,
+                     struct pawl_error *e);
+
+#endif

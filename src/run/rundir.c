@@ -1,0 +1,250 @@
+/* Implementation of run/rundir.h. */
+#include "run/rundir.h"
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/hash.h"
+#include "base/json.h"
+
+#define RUN_FILE      "run.json"
+#define INJECTED_FILE "injected"
+#define RUN_FORMAT    1
+
+/* The end of the log that is searched for the last step: some hundred lines. */
+#define LOG_TAIL_BYTES (256u << 10)
+
+static pawl_code write_run_file(struct rundir *d, struct pawl_error *e) {
+    struct bytes out = {0};
+    char id[2 * CKPT_RUN_ID_BYTES + 1];
+    hash_hex(d->run_id, sizeof d->run_id, id);
+    bytes_put_u8(&d->identity, 0); /* terminated for the writer, then cut again */
+    struct json j = json_begin(&out);
+    json_object(&j, NULL);
+    json_i64(&j, "format", RUN_FORMAT);
+    json_text(&j, "run_id", id);
+    json_i64(&j, "incarnation", (int64_t)d->incarnation);
+    json_bool(&j, "had_durable", d->had_durable);
+    json_text(&j, "identity", (const char *)d->identity.data);
+    json_end_object(&j);
+    d->identity.size--;
+    pawl_code code = out.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for %s", RUN_FILE)
+                                : store_put(d->store, RUN_FILE, out.data, out.size, e);
+    bytes_close(&out);
+    return code;
+}
+
+static bool parse_hex(const char *text, uint8_t *out, size_t size) {
+    if (strlen(text) != 2 * size) return false;
+    for (size_t i = 0; i < size; i++) {
+        unsigned v;
+        char pair[3] = {text[2 * i], text[2 * i + 1], 0};
+        if (strspn(pair, "0123456789abcdef") != 2 || sscanf(pair, "%2x", &v) != 1) return false;
+        out[i] = (uint8_t)v;
+    }
+    return true;
+}
+
+static pawl_code parse_run_file(struct rundir *d, const uint8_t *data, size_t bytes, struct pawl_error *e) {
+    cJSON *json = cJSON_ParseWithLength((const char *)data, bytes);
+    const cJSON *format = cJSON_GetObjectItemCaseSensitive(json, "format");
+    const cJSON *id = cJSON_GetObjectItemCaseSensitive(json, "run_id");
+    const cJSON *incarnation = cJSON_GetObjectItemCaseSensitive(json, "incarnation");
+    const cJSON *durable = cJSON_GetObjectItemCaseSensitive(json, "had_durable");
+    const cJSON *identity = cJSON_GetObjectItemCaseSensitive(json, "identity");
+    bool good = cJSON_IsNumber(format) && cJSON_IsString(id) && cJSON_IsNumber(incarnation) &&
+                cJSON_IsBool(durable) && cJSON_IsString(identity) && format->valuedouble == RUN_FORMAT &&
+                incarnation->valuedouble >= 0 && incarnation->valuedouble < 0x1p53 &&
+                parse_hex(id->valuestring, d->run_id, sizeof d->run_id);
+    if (good) {
+        d->incarnation = (uint64_t)incarnation->valuedouble;
+        d->had_durable = cJSON_IsTrue(durable);
+        bytes_put(&d->identity, identity->valuestring, strlen(identity->valuestring));
+    }
+    cJSON_Delete(json);
+    return good ? PAWL_OK
+                : error_set(e, PAWL_FORMAT, 0, "%s/%s is damaged or of another format than %d: restore it from a "
+                            "copy, or use another run.dir", store_path(d->store), RUN_FILE, RUN_FORMAT);
+}
+
+static pawl_code create_run(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+    if (getrandom(d->run_id, sizeof d->run_id, 0) != sizeof d->run_id)
+        return error_set(e, PAWL_IO, errno, "no random bytes for a run id");
+    spec_identity(spec, &d->identity);
+    return write_run_file(d, e);
+}
+
+static bool has_stores(const char *dir) {
+    char path[SPEC_TEXT_MAX + 16];
+    snprintf(path, sizeof path, "%s/store", dir);
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+static pawl_code load_run(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    struct pawl_error why;
+    pawl_code code = store_get(d->store, RUN_FILE, &data, &bytes, &why);
+    if (code == PAWL_NOT_FOUND && !has_stores(spec->run.dir)) return create_run(d, spec, e);
+    if (code == PAWL_NOT_FOUND)
+        return error_set(e, PAWL_FOREIGN, 0, "%s holds checkpoints but no %s that says whose: use another run.dir",
+                         spec->run.dir, RUN_FILE);
+    if (code != PAWL_OK) {
+        if (e != NULL) *e = why;
+        return code;
+    }
+    code = parse_run_file(d, data, bytes, e);
+    free(data);
+    if (code == PAWL_OK) code = spec_identity_check(spec, (const char *)d->identity.data, d->identity.size, e);
+    return code;
+}
+
+static pawl_code load_injected(struct rundir *d, struct pawl_error *e) {
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    pawl_code code = store_get(d->store, INJECTED_FILE, &data, &bytes, e);
+    if (code == PAWL_NOT_FOUND) return PAWL_OK;
+    if (code == PAWL_OK) bytes_put(&d->injected, data, bytes);
+    free(data);
+    return code;
+}
+
+static pawl_code make_parents(const char *path, struct pawl_error *e) {
+    char part[SPEC_TEXT_MAX];
+    for (size_t i = 1; path[i] != 0 && i < sizeof part; i++) {
+        if (path[i] != '/') continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return error_set(e, error_code_of_errno(errno), errno, "cannot make folder %s", part);
+    }
+    return PAWL_OK;
+}
+
+pawl_code rundir_open(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+    *d = (struct rundir){0};
+    pawl_code code = make_parents(spec->run.dir, e);
+    if (code == PAWL_OK) code = store_open(spec->run.dir, STORE_PLAIN, false, &d->store, NULL, e);
+    if (code == PAWL_OK) code = load_run(d, spec, e);
+    if (code == PAWL_OK) code = load_injected(d, e);
+    if (code != PAWL_OK) rundir_close(d);
+    return code;
+}
+
+void rundir_close(struct rundir *d) {
+    store_close(d->store);
+    bytes_close(&d->identity);
+    bytes_close(&d->injected);
+    *d = (struct rundir){0};
+}
+
+pawl_code rundir_begin(struct rundir *d, struct pawl_error *e) {
+    d->incarnation++;
+    return write_run_file(d, e);
+}
+
+pawl_code rundir_note_durable(struct rundir *d, struct pawl_error *e) {
+    if (d->had_durable) return PAWL_OK;
+    d->had_durable = true;
+    return write_run_file(d, e);
+}
+
+bool rundir_was_injected(const struct rundir *d, const char *fault) {
+    size_t length = strlen(fault), at = 0;
+    const char *text = (const char *)d->injected.data;
+    while (at < d->injected.size) {
+        const char *end = memchr(text + at, '\n', d->injected.size - at);
+        size_t line = end != NULL ? (size_t)(end - text) - at : d->injected.size - at;
+        if (line == length && memcmp(text + at, fault, length) == 0) return true;
+        at += line + 1;
+    }
+    return false;
+}
+
+pawl_code rundir_note_injected(struct rundir *d, const char *fault, struct pawl_error *e) {
+    bytes_printf(&d->injected, "%s\n", fault);
+    if (d->injected.failed) return error_set(e, PAWL_MEMORY, 0, "no memory for the injected faults");
+    return store_put(d->store, INJECTED_FILE, d->injected.data, d->injected.size, e);
+}
+
+static uint64_t step_of_line(const char *line, size_t size) {
+    cJSON *json = cJSON_ParseWithLength(line, size);
+    const cJSON *event = cJSON_GetObjectItemCaseSensitive(json, "event");
+    const cJSON *step = cJSON_GetObjectItemCaseSensitive(json, "step");
+    uint64_t found = 0;
+    if (cJSON_IsString(event) && strcmp(event->valuestring, "step") == 0 && cJSON_IsNumber(step) &&
+        step->valuedouble > 0 && step->valuedouble < 0x1p53)
+        found = (uint64_t)step->valuedouble;
+    cJSON_Delete(json);
+    return found;
+}
+
+uint64_t rundir_last_step(const struct rundir *d) {
+    char path[SPEC_TEXT_MAX + 16];
+    snprintf(path, sizeof path, "%s/log.jsonl", store_path(d->store));
+    FILE *f = fopen(path, "r");
+    if (f == NULL) return 0;
+    if (fseek(f, 0, SEEK_END) == 0 && ftell(f) > (long)LOG_TAIL_BYTES)
+        fseek(f, -(long)LOG_TAIL_BYTES, SEEK_END);
+    else
+        rewind(f);
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t size;
+    uint64_t last = 0;
+    while ((size = getline(&line, &capacity, f)) > 0) {
+        uint64_t step = step_of_line(line, (size_t)size);
+        if (step > 0) last = step; /* the newest one: a run that went back counts from there */
+    }
+    free(line);
+    fclose(f);
+    return last;
+}
+
+pawl_code rundir_store_path(const struct spec *spec, uint32_t rank, char *out, size_t size, struct pawl_error *e) {
+    int n = snprintf(out, size, "%s/store/rank-%04u", spec->run.dir, rank);
+    return n > 0 && (size_t)n < size ? PAWL_OK : error_set(e, PAWL_SPEC, 0, "run.dir is too long a path");
+}
+
+static int is_rank_folder(const struct dirent *d) { return strncmp(d->d_name, "rank-", 5) == 0; }
+
+pawl_code rundir_open_stores(const struct spec *spec, struct store ***out, uint32_t *count,
+                             struct pawl_error *e) {
+    char path[SPEC_TEXT_MAX + 512];
+    *out = NULL;
+    *count = 0;
+    snprintf(path, sizeof path, "%s/store", spec->run.dir);
+    struct dirent **names = NULL;
+    int found = scandir(path, &names, is_rank_folder, alphasort);
+    if (found < 0 && errno == ENOENT) return PAWL_OK;
+    if (found < 0) return error_set(e, error_code_of_errno(errno), errno, "cannot list %s", path);
+    struct store **stores = calloc((size_t)found + 1, sizeof *stores);
+    pawl_code code = stores != NULL ? PAWL_OK : error_set(e, PAWL_MEMORY, 0, "no memory for %d stores", found);
+    uint32_t opened = 0;
+    for (int i = 0; i < found; i++) {
+        snprintf(path, sizeof path, "%s/store/%s", spec->run.dir, names[i]->d_name);
+        if (code == PAWL_OK) code = store_open(path, STORE_AUTO, true, &stores[opened], NULL, e);
+        if (code == PAWL_OK) opened++;
+        free(names[i]);
+    }
+    free(names);
+    if (code != PAWL_OK) {
+        rundir_close_stores(stores, opened);
+        return code;
+    }
+    *out = stores;
+    *count = opened;
+    return PAWL_OK;
+}
+
+void rundir_close_stores(struct store **stores, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) store_close(stores[i]);
+    free(stores);
+}
