@@ -15,11 +15,11 @@ static void a_plan_prints_as_documented(void **state) {
     ir_print(plan, &text);
     assert_string_equal((const char *)text.data, "pawl-plan 1 pipelines=3 stages=2 microbatches=2\n"
                                                  "0.0: F0.0>0 F0.1>0 B0.0<0 B0.1<0 R S\n"
-                                                 "0.1: F0.0<0 F1.0<1 B0.0>0 F0.1<0 B1.0>1 B0.1>0 R S\n"
+                                                 "0.1: F0.0<0 F1.0<1 F0.1<0 B0.0>0 B1.0>1 B0.1>0 R S\n"
                                                  "1.0: F1.0>0 F1.1>2 B1.0<0 B1.1<2 R S\n"
                                                  "1.1: dead\n"
                                                  "2.0: F2.0>2 F2.1>2 B2.0<2 B2.1<2 R S\n"
-                                                 "2.1: F2.0<2 B2.0>2 F2.1<2 F1.1<1 B2.1>2 B1.1>1 R S\n");
+                                                 "2.1: F2.0<2 F2.1<2 F1.1<1 B2.0>2 B2.1>2 B1.1>1 R S\n");
     ir_plan_free(plan);
     bytes_close(&text);
 }
