@@ -130,6 +130,9 @@ static pawl_code take_worker(struct reader *r, struct ir_plan *plan, uint64_t wo
     if (count > room)
         return error_set(e, PAWL_FORMAT, 0, "plan: offset %zu: count is %u, but %llu instructions are left",
                          offset + 1, count, (unsigned long long)room);
+    if (count > IR_LIST_MAX)
+        return error_set(e, PAWL_FORMAT, 0, "plan: offset %zu: count is %u, at most %u can be valid",
+                         offset + 1, count, IR_LIST_MAX);
     plan->workers[worker].alive = alive;
     for (uint32_t i = 0; i < count; i++) {
         pawl_code code = take_instruction(r, plan, worker, e);

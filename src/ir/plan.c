@@ -12,10 +12,6 @@
 
 #define LIST_MIN 4u
 
-/* A worker executes at most F, I and W of every micro-batch of its stage, R and S:
- * 3 * 4096 * 16384 + 2 < 2^28. Longer lists cannot be valid; the bound keeps sizes far from overflow. */
-#define LIST_MAX (UINT32_C(1) << 28)
-
 const char *ir_op_name(enum ir_op op) {
     static const char *const names[IR_OP_COUNT] = {"F", "I", "W", "B", "R", "S"};
     return (unsigned)op < IR_OP_COUNT ? names[op] : "?";
@@ -100,7 +96,7 @@ pawl_code ir_plan_append(struct ir_plan *plan, uint32_t pipeline, uint32_t stage
     if (fault != NULL)
         return error_set(e, PAWL_ARGUMENT, 0, "plan: worker (%u, %u) position %u: %s", pipeline, stage,
                          worker->count, fault);
-    if (worker->count >= LIST_MAX)
+    if (worker->count >= IR_LIST_MAX)
         return error_set(e, PAWL_ARGUMENT, 0, "plan: worker (%u, %u) has %u instructions already", pipeline,
                          stage, worker->count);
     if (list_is_full(worker->count) && !list_grow(worker))

@@ -5,6 +5,10 @@
 
 #include "ir/ir.h"
 
+/* A worker executes at most F, I and W of every micro-batch of its stage, R and S:
+ * 3 * 4096 * 16384 + 2 < 2^28. Longer lists cannot be valid; the bound keeps sizes far from overflow. */
+#define IR_LIST_MAX (UINT32_C(1) << 28)
+
 /* Null when every field is in range for a plan of these sizes and for its op; otherwise the rule that
  * is broken, in words. */
 const char *ir_shape_fault(const struct ir_plan *plan, const struct ir_instruction *instruction);

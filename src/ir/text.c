@@ -180,6 +180,7 @@ static pawl_code take_instruction(struct cursor *c, struct ir_plan *plan, uint64
     if (code == PAWL_OK) code = take_neighbour(c, '>', plan->pipelines, &in.to);
     if (code != PAWL_OK) return code;
     if (ir_shape_fault(plan, &in) != NULL) return fail_at(c, start, "W, R and S without < and >");
+    if (plan->workers[worker].count >= IR_LIST_MAX) return fail_at(c, start, "at most 2^28 instructions");
     return ir_plan_append(plan, (uint32_t)(worker / plan->stages), (uint32_t)(worker % plan->stages), in,
                           c->e);
 }
