@@ -6,6 +6,7 @@
  * one dead, the peer is lost and the endpoint is closed by force, without waiting.
  * UCX's callbacks only note what happened; closing and sending take place outside of them.
  * Tested in tests/unit/net_ucx_test.c and with the common cases. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -55,14 +56,26 @@ struct ucx {
 
 /* ---- set-up ---- */
 
-/* UCX has put handlers on these signals when it was loaded; unless the user asked for them, the program
- * shall die of SIGSEGV the usual way. And a library does not print: that a peer died is an event here, not
- * a line of UCX's log. */
+/* Does this handler lie in the same library as UCX's own code? */
+static bool is_handler_of_ucx(const struct sigaction *action) {
+    Dl_info handler, ucx;
+    return dladdr((void *)(uintptr_t)action->sa_sigaction, &handler) != 0 &&
+           dladdr((void *)(uintptr_t)ucs_debug_disable_signal, &ucx) != 0 &&
+           handler.dli_fbase == ucx.dli_fbase;
+}
+
+/* UCX puts handlers on these signals when it is loaded, long before we are asked; unless the user wants
+ * them, the program shall die of SIGSEGV the usual way. And a library does not print: that a peer died
+ * is an event here, not a line of UCX's log. */
 static void leave_alone(void) {
     static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
     if (getenv("UCX_LOG_LEVEL") == NULL) (void)ucs_global_opts_set_value_modifiable("LOG_LEVEL", "fatal");
     if (getenv("UCX_ERROR_SIGNALS") != NULL || getenv("UCX_HANDLE_ERRORS") != NULL) return;
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) ucs_debug_disable_signal(signals[i]);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        struct sigaction action;
+        if (sigaction(signals[i], NULL, &action) == 0 && is_handler_of_ucx(&action))
+            ucs_debug_disable_signal(signals[i]);
+    }
 }
 
 static bool only_loopback(void) {
@@ -93,32 +106,41 @@ static pawl_code set_option(ucp_config_t *config, const char *name, const char *
     return error_wrap(e, "set %s", variable);
 }
 
-static bool uses_shared_memory(const char *transports) {
-    return strstr(transports, "posix") != NULL || strstr(transports, "sysv") != NULL ||
-           strstr(transports, "shm") != NULL || strstr(transports, "sm") != NULL ||
-           strstr(transports, "all") != NULL;
+/* Is `name` one of the comma-separated `transports`? */
+static bool lists(const char *transports, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = transports; *at != 0; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == length && memcmp(at, name, length) == 0) return true;
+    return false;
 }
 
-static pawl_code configure(ucp_config_t *config, const char *transports, struct pawl_error *e) {
-    const char *user = getenv("UCX_TLS");
-    const char *chosen = transports != NULL ? transports : user != NULL ? user : "tcp,self";
-    ucs_status_t status = ucp_config_modify(config, "TLS", chosen);
-    if (status != UCS_OK) return ucx_error(e, status, chosen);
+/* Without these UCX never notices a death over shared memory. They are read by the transports, which
+ * ucp_config_modify does not reach: only the environment does. The user's own setting stays. */
+static bool watch_shared_memory(const char *transports) {
+    bool all = lists(transports, "shm") || lists(transports, "sm") || lists(transports, "all");
+    bool posix = all || lists(transports, "posix"), sysv = all || lists(transports, "sysv");
+    if (posix) setenv("UCX_POSIX_ERROR_HANDLING", "y", 0);
+    if (sysv) setenv("UCX_SYSV_ERROR_HANDLING", "y", 0);
+    return posix || sysv;
+}
+
+static pawl_code configure(ucp_config_t *config, const char *transports, bool shared, struct pawl_error *e) {
+    ucs_status_t status = ucp_config_modify(config, "TLS", transports);
+    if (status != UCS_OK) return ucx_error(e, status, transports);
     pawl_code code = PAWL_OK;
-    if (uses_shared_memory(chosen)) { /* without these, UCX never notices a death over shared memory */
-        code = set_option(config, "POSIX_ERROR_HANDLING", "y", e);
-        if (code == PAWL_OK) code = set_option(config, "SYSV_ERROR_HANDLING", "y", e);
-        if (code == PAWL_OK) code = set_option(config, "KEEPALIVE_INTERVAL", "100ms", e);
-    }
+    if (shared) code = set_option(config, "KEEPALIVE_INTERVAL", "100ms", e);
     if (code == PAWL_OK && only_loopback()) code = set_option(config, "NET_DEVICES", "lo", e);
     return code;
 }
 
 static pawl_code open_context(struct ucx *ucx, const char *transports, struct pawl_error *e) {
+    const char *user = getenv("UCX_TLS");
+    if (transports == NULL) transports = user != NULL ? user : "tcp,self";
+    bool shared = watch_shared_memory(transports);
     ucp_config_t *config = NULL;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK) return ucx_error(e, status, "read configuration");
-    pawl_code code = configure(config, transports, e);
+    pawl_code code = configure(config, transports, shared, e);
     if (code == PAWL_OK) {
         ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                                .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};

@@ -338,7 +338,8 @@ static void a_thousand_random_messages_arrive_once_and_whole(void **state) {
         CASE(kind, connecting_the_same_address_again_changes_nothing),                                       \
         CASE(kind, disconnecting_ends_open_sends), CASE(kind, a_damaged_address_is_refused),                 \
         CASE(kind, a_thousand_random_messages_arrive_once_and_whole)
-#define CASE(kind, test) {#test " (" #kind ")", test, NULL, NULL, &kinds[kind]}
+#define CASE(kind, test)                                                                                     \
+    { #test " (" #kind ")", test, NULL, NULL, &kinds[kind] }
 
 int main(void) {
     static enum world_kind kinds[] = {WORLD_SIM, WORLD_SIM_PIECES, WORLD_TCP, WORLD_SHM};

@@ -118,8 +118,8 @@ static inline void assert_done(struct net_completion done, uint64_t cookie, pawl
 }
 
 static inline uint64_t tag_of(uint64_t view, uint32_t microbatch) {
-    return net_tag_encode(
-        (struct net_tag){.view = view, .step = 7, .kind = NET_ACTIVATION, .stage = 3, .microbatch = microbatch});
+    return net_tag_encode((struct net_tag){
+        .view = view, .step = 7, .kind = NET_ACTIVATION, .stage = 3, .microbatch = microbatch});
 }
 
 /* Bytes that differ from message to message and from place to place. */
