@@ -13,10 +13,10 @@
 
 struct gpt_config {
     uint32_t layers, heads, width, context, vocabulary;
-    uint32_t batch;     /* sequences in a micro-batch */
-    bool tied;          /* head shares the token embedding */
-    float dropout;      /* embedding, attention and residual; 0 for none */
-    uint64_t seed;      /* initial weights and dropout */
+    uint32_t batch; /* sequences in a micro-batch */
+    bool tied;      /* head shares the token embedding */
+    float dropout;  /* embedding, attention and residual; 0 for none */
+    uint64_t seed;  /* initial weights and dropout */
 };
 
 /* Checks sizes: width divisible by heads, stages <= layers, nothing 0, products within 64 bits.
