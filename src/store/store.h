@@ -62,8 +62,8 @@ uint32_t store_poll(struct store *s, struct store_completion *out, uint32_t max)
 /* Wait until at least one completion can be polled or the time is over. */
 void store_wait(struct store *s, int64_t timeout_ns);
 
-/* Whole small files, synchronously: read; and replace (temporary name, flush, rename, flush the folder), which
- * either leaves the old content or the new one after any crash. */
+/* Whole small files, synchronously: read; and replace (temporary name, flush, rename, flush the folder),
+ * which either leaves the old content or the new one after any crash. */
 pawl_code store_get(struct store *s, const char *name, uint8_t **data, size_t *bytes, struct pawl_error *e);
 pawl_code store_put(struct store *s, const char *name, const void *data, size_t bytes, struct pawl_error *e);
 pawl_code store_remove(struct store *s, const char *name, struct pawl_error *e);
@@ -74,8 +74,8 @@ pawl_code store_sync_folder(struct store *s, struct pawl_error *e);
 pawl_code store_space(struct store *s, uint64_t *free_bytes, struct pawl_error *e);
 
 /* ---- Simulated disk ---- */
-/* Holds any number of folders. Writes land in a volatile layer in units of 512 B; a flush makes durable what it
- * covers; a crash keeps what was flushed and, of the rest, a subset drawn from the seed (torn at 512 B),
+/* Holds any number of folders. Writes land in a volatile layer in units of 512 B; a flush makes durable what
+ * it covers; a crash keeps what was flushed and, of the rest, a subset drawn from the seed (torn at 512 B),
  * likewise for file creation, size and rename until the folder is synced. */
 struct storesim;
 struct storesim_faults { /* each per operation, in parts per million; 0: never */
@@ -90,10 +90,13 @@ pawl_code storesim_open(struct storesim *sim, const char *folder, bool read_only
 /* The process that had `s` open died: its unpolled operations may or may not have happened; memory is freed
  * and the lock released. Written but unflushed bytes stay (the machine lives). */
 void storesim_kill(struct storesim *sim, struct store *s);
+/* The first half of that, for a store that an engine still holds: the process stops here. What is in flight
+ * may or may not have happened, everything later fails with IO. Then close the engine, then storesim_kill. */
+void storesim_freeze(struct storesim *sim, struct store *s);
 /* Power loss: every store must have been killed or closed before. */
 void storesim_crash(struct storesim *sim);
-/* For exhaustive crash tests: number of mutating operations so far, and crash exactly after the nth (every later
- * one fails with IO until storesim_crash). */
+/* For exhaustive crash tests: number of mutating operations so far, and crash exactly after the nth (every
+ * later one fails with IO until storesim_crash). */
 uint64_t storesim_ops(const struct storesim *sim);
 void storesim_stop_after(struct storesim *sim, uint64_t op);
 void storesim_flip(struct storesim *sim, const char *folder, const char *name, uint64_t byte, uint8_t mask);

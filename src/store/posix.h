@@ -1,0 +1,36 @@
+/* Folders and files of the operating system, shared by the plain and the io_uring store. */
+#ifndef STORE_POSIX_H
+#define STORE_POSIX_H
+
+#include "store/internal.h"
+
+struct posix_store {
+    struct store base;
+    int folder_fd;
+    int lock_fd;    /* -1 when read-only */
+    int open_flags; /* O_DIRECT for io_uring */
+};
+
+struct posix_file {
+    struct store_file base;
+    int fd;
+};
+
+/* Make, open and lock the folder. On failure posix_close_folder cleans up. */
+pawl_code posix_open_folder(struct posix_store *p, struct pawl_error *e);
+void posix_close_folder(struct posix_store *p);
+
+pawl_code posix_file_open(struct store *s, const char *name, bool create, uint64_t bytes,
+                          struct store_file **out, struct pawl_error *e);
+void posix_file_free(struct store_file *f);
+pawl_code posix_file_size(struct store_file *f, uint64_t *bytes, struct pawl_error *e);
+pawl_code posix_file_truncate(struct store_file *f, uint64_t bytes, struct pawl_error *e);
+pawl_code posix_get(struct store *s, const char *name, uint8_t **data, size_t *bytes, struct pawl_error *e);
+pawl_code posix_put(struct store *s, const char *name, const void *data, size_t bytes, struct pawl_error *e);
+pawl_code posix_remove(struct store *s, const char *name, struct pawl_error *e);
+pawl_code posix_list(struct store *s, char ***names, uint32_t *count, struct pawl_error *e);
+pawl_code posix_sync_folder(struct store *s, struct pawl_error *e);
+pawl_code posix_space(struct store *s, uint64_t *free_bytes, struct pawl_error *e);
+void posix_sleep(int64_t timeout_ns);
+
+#endif

@@ -1,0 +1,141 @@
+/* Chooses the back end of a folder by trying, never by guessing from versions or file system names alone. */
+#include "store/internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static bool say(char *out, size_t size, const char *what, int os_errno) {
+    const char *name = os_errno != 0 ? strerrorname_np(os_errno) : NULL;
+    snprintf(out, size, "%s%s%s%s", what, name ? " (" : "", name ? name : "", name ? ")" : "");
+    return false;
+}
+
+/* One block written and read back through a ring on `fd`. */
+static bool try_block(int fd, bool write_first, char *reason, size_t reason_size) {
+    struct io_uring ring;
+    int result = io_uring_queue_init(2, &ring, 0);
+    if (result != 0) return say(reason, reason_size, "io_uring is not permitted here", -result);
+    uint8_t *block = mem_alloc(STORE_BLOCK);
+    bool good = block != NULL;
+    if (!good) say(reason, reason_size, "no memory", 0);
+    for (int pass = write_first ? 0 : 1; pass < 2 && good; pass++) {
+        struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+        if (pass == 0)
+            io_uring_prep_write(sqe, fd, block, STORE_BLOCK, 0);
+        else
+            io_uring_prep_read(sqe, fd, block, STORE_BLOCK, 0);
+        struct io_uring_cqe *cqe = NULL;
+        int got = io_uring_submit_and_wait(&ring, 1) < 0 ? -EIO : io_uring_wait_cqe(&ring, &cqe);
+        if (got == 0) {
+            got = cqe->res;
+            io_uring_cqe_seen(&ring, cqe);
+        }
+        good = got == (int)STORE_BLOCK;
+        if (!good)
+            say(reason, reason_size,
+                pass == 0 ? "an aligned O_DIRECT write failed" : "an aligned O_DIRECT read failed",
+                got < 0 ? -got : 0);
+    }
+    mem_free(block, STORE_BLOCK);
+    io_uring_queue_exit(&ring);
+    return good;
+}
+
+/* Some file of at least one block in the folder, opened for direct reading; -1: none; -2: refused. */
+static int open_any_file(const char *path) {
+    DIR *folder = opendir(path);
+    if (folder == NULL) return -1;
+    int fd = -1;
+    for (const struct dirent *entry; fd == -1 && (entry = readdir(folder)) != NULL;) {
+        struct stat st;
+        if (fstatat(dirfd(folder), entry->d_name, &st, 0) != 0 || !S_ISREG(st.st_mode)) continue;
+        if (st.st_size < (off_t)STORE_BLOCK) continue;
+        fd = openat(dirfd(folder), entry->d_name, O_RDONLY | O_CLOEXEC | O_DIRECT);
+        if (fd < 0 && errno == EINVAL) fd = -2;
+    }
+    closedir(folder);
+    return fd;
+}
+
+static bool probe_reading(const char *path, char *reason, size_t reason_size) {
+    int fd = open_any_file(path);
+    if (fd == -2) return say(reason, reason_size, "O_DIRECT is refused", EINVAL);
+    if (fd < 0) return say(reason, reason_size, "no file to try O_DIRECT on", 0);
+    bool good = try_block(fd, false, reason, reason_size);
+    close(fd);
+    return good;
+}
+
+static bool probe_writing(const char *path, char *reason, size_t reason_size) {
+    size_t size = strlen(path) + 64;
+    char *name = malloc(size);
+    if (name == NULL) return say(reason, reason_size, "no memory", 0);
+    snprintf(name, size, "%s/.probe-%ld", path, (long)getpid());
+    int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_DIRECT, 0600);
+    int result = fd < 0 ? errno : 0;
+    bool good = fd >= 0 ? try_block(fd, true, reason, reason_size)
+                        : say(reason, reason_size, "O_DIRECT is refused", result);
+    if (fd >= 0) close(fd);
+    unlink(name);
+    free(name);
+    return good;
+}
+
+bool store_probe(const char *path, bool read_only, char *reason, size_t reason_size) {
+    struct statfs fs;
+    if (statfs(path, &fs) != 0) return say(reason, reason_size, "statfs failed", errno);
+    /* Newer kernels accept O_DIRECT on tmpfs, but it has no device to bypass the cache for. */
+    if (fs.f_type == TMPFS_MAGIC) return say(reason, reason_size, "tmpfs has no direct I/O", 0);
+    return read_only ? probe_reading(path, reason, reason_size) : probe_writing(path, reason, reason_size);
+}
+
+static enum store_kind forced_kind(enum store_kind kind) {
+    const char *text = getenv("PAWL_STORE");
+    if (kind != STORE_AUTO || text == NULL) return kind;
+    if (strcmp(text, "plain") == 0) return STORE_PLAIN;
+    if (strcmp(text, "uring") == 0) return STORE_URING;
+    return kind;
+}
+
+#define WHY_BYTES 160u
+
+pawl_code store_open(const char *path, enum store_kind kind, bool read_only, struct store **out, char *why,
+                     struct pawl_error *e) {
+    *out = NULL;
+    char reason[96] = "";
+    if (path[0] == 0) return error_set(e, PAWL_ARGUMENT, 0, "store path is empty");
+    if (kind == STORE_SIM)
+        return error_set(e, PAWL_ARGUMENT, 0, "%s: a simulated disk is opened by storesim_open", path);
+    enum store_kind asked = forced_kind(kind);
+    /* Open plainly first: that makes the folder, and tells BUSY before anything is tried in it. */
+    struct store *s = NULL;
+    pawl_code code = store_plain_open(path, read_only, &s, e);
+    if (code != PAWL_OK) return code;
+    bool direct = asked != STORE_PLAIN && store_probe(path, read_only, reason, sizeof reason);
+    /* A reader of a folder with nothing to try on loses nothing by the plain path. */
+    if (asked == STORE_URING && !direct && !read_only) {
+        store_close(s);
+        return error_set(e, PAWL_IO, 0, "%s: io_uring with O_DIRECT was asked for: %s", path, reason);
+    }
+    if (direct) {
+        store_close(s);
+        code = store_uring_open(path, read_only, &s, e);
+        if (code != PAWL_OK) return code;
+    }
+    if (why != NULL)
+        snprintf(why, WHY_BYTES, "%s%s%s%s", store_kind_name(s->kind), asked != kind ? " (PAWL_STORE)" : "",
+                 reason[0] ? ": " : "", reason);
+    *out = s;
+    return PAWL_OK;
+}

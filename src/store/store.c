@@ -1,0 +1,320 @@
+/* The front of every store: checks arguments, keeps completions and dead names, and calls the back end. */
+#include "store/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *store_kind_name(enum store_kind kind) {
+    switch (kind) {
+    case STORE_AUTO:
+        return "automatic";
+    case STORE_URING:
+        return "io_uring+O_DIRECT";
+    case STORE_PLAIN:
+        return "plain files";
+    case STORE_SIM:
+        return "simulated disk";
+    }
+    return "unknown";
+}
+
+void store_op_push(struct store_op_list *list, struct store_op *op) {
+    op->next = NULL;
+    if (list->last != NULL)
+        list->last->next = op;
+    else
+        list->first = op;
+    list->last = op;
+    list->count++;
+}
+
+struct store_op *store_op_pop(struct store_op_list *list) {
+    struct store_op *op = list->first;
+    if (op == NULL) return NULL;
+    list->first = op->next;
+    if (list->first == NULL) list->last = NULL;
+    list->count--;
+    return op;
+}
+
+bool store_init(struct store *s, const struct store_table *table, enum store_kind kind, const char *path,
+                bool read_only) {
+    s->table = table;
+    s->kind = kind;
+    s->read_only = read_only;
+    s->path = strdup(path);
+    return s->path != NULL;
+}
+
+static void dead_remove(struct store *s, const char *name) {
+    for (struct store_dead **at = &s->dead; *at != NULL; at = &(*at)->next) {
+        if (strcmp((*at)->name, name) != 0) continue;
+        struct store_dead *gone = *at;
+        *at = gone->next;
+        free(gone);
+        return;
+    }
+}
+
+static const struct store_dead *dead_find(const struct store *s, const char *name) {
+    for (const struct store_dead *d = s->dead; d != NULL; d = d->next)
+        if (strcmp(d->name, name) == 0) return d;
+    return NULL;
+}
+
+static void dead_add(struct store_file *f, pawl_code code, int os_errno) {
+    f->dead_code = code;
+    f->dead_errno = os_errno;
+    struct store *s = f->store;
+    if (dead_find(s, f->name) != NULL) return;
+    size_t size = strlen(f->name) + 1;
+    struct store_dead *d = malloc(sizeof *d + size);
+    if (d == NULL) return; /* the handle still knows */
+    d->code = code;
+    d->os_errno = os_errno;
+    memcpy(d->name, f->name, size);
+    d->next = s->dead;
+    s->dead = d;
+}
+
+void store_deinit(struct store *s) {
+    while (s->dead != NULL) dead_remove(s, s->dead->name);
+    free(s->ready);
+    free(s->path);
+}
+
+bool store_file_init(struct store_file *f, struct store *s, const char *name) {
+    f->store = s;
+    f->name = strdup(name);
+    return f->name != NULL;
+}
+
+void store_file_deinit(struct store_file *f) { free(f->name); }
+
+void store_close(struct store *s) {
+    if (s == NULL) return;
+    while (s->in_flight > 0) {
+        s->table->wait(s, 1000000000);
+        s->table->progress(s);
+    }
+    s->table->close(s);
+}
+
+enum store_kind store_kind_of(const struct store *s) { return s->kind; }
+const char *store_path(const struct store *s) { return s->path; }
+
+static pawl_code check_name(const struct store *s, const char *name, struct pawl_error *e) {
+    size_t size = strlen(name);
+    if (size == 0 || size > STORE_NAME_BYTES_MAX || name[0] == '.' || strchr(name, '/') != NULL)
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "%s: file name '%.220s': wanted 1 to %u characters, no '/', no leading '.'", s->path,
+                         name, STORE_NAME_BYTES_MAX);
+    return PAWL_OK;
+}
+
+static pawl_code check_writable(const struct store *s, const char *what, struct pawl_error *e) {
+    if (!s->read_only) return PAWL_OK;
+    return error_set(e, PAWL_ARGUMENT, 0, "%s: %s in a store opened read-only", s->path, what);
+}
+
+static pawl_code check_alive(const struct store_file *f, struct pawl_error *e) {
+    if (f->dead_code == PAWL_OK) return PAWL_OK;
+    return error_set(e, f->dead_code, f->dead_errno,
+                     "%s/%s: an earlier flush failed, which is final for this file", f->store->path, f->name);
+}
+
+pawl_code store_file_open(struct store *s, const char *name, bool create, uint64_t bytes,
+                          struct store_file **out, struct pawl_error *e) {
+    *out = NULL;
+    pawl_code code = check_name(s, name, e);
+    if (code == PAWL_OK && (create || bytes > 0)) code = check_writable(s, "file creation", e);
+    if (code != PAWL_OK) return code;
+    if (bytes > INT64_MAX)
+        return error_set(e, PAWL_ARGUMENT, 0, "%s/%s: size %llu is beyond what files can have", s->path, name,
+                         (unsigned long long)bytes);
+    const struct store_dead *d = dead_find(s, name);
+    if (d != NULL)
+        return error_set(e, d->code, d->os_errno,
+                         "%s/%s: an earlier flush failed, which is final for this file", s->path, name);
+    return s->table->file_open(s, name, create, bytes, out, e);
+}
+
+void store_file_close(struct store_file *f) {
+    if (f == NULL) return;
+    if (f->in_flight > 0)
+        f->closing = true;
+    else
+        f->store->table->file_free(f);
+}
+
+pawl_code store_file_size(struct store_file *f, uint64_t *bytes, struct pawl_error *e) {
+    pawl_code code = check_alive(f, e);
+    return code != PAWL_OK ? code : f->store->table->file_size(f, bytes, e);
+}
+
+pawl_code store_file_truncate(struct store_file *f, uint64_t bytes, struct pawl_error *e) {
+    pawl_code code = check_writable(f->store, "truncation", e);
+    if (code == PAWL_OK) code = check_alive(f, e);
+    return code != PAWL_OK ? code : f->store->table->file_truncate(f, bytes, e);
+}
+
+/* Room for every operation in flight to be ready at once. */
+static bool ready_reserve(struct store *s) {
+    uint32_t need = s->in_flight + s->ready_count + 1;
+    if (need <= s->ready_capacity) return true;
+    uint32_t capacity = s->ready_capacity == 0 ? 16 : 2 * s->ready_capacity;
+    struct store_completion *ready = malloc(capacity * sizeof *ready);
+    if (ready == NULL) return false;
+    for (uint32_t i = 0; i < s->ready_count; i++)
+        ready[i] = s->ready[(s->ready_head + i) % s->ready_capacity];
+    free(s->ready);
+    s->ready = ready;
+    s->ready_head = 0;
+    s->ready_capacity = capacity;
+    return true;
+}
+
+void store_op_finish(struct store_op *op, int os_errno) {
+    struct store_file *f = op->file;
+    struct store *s = f->store;
+    pawl_code code = os_errno == 0 ? PAWL_OK : error_code_of_errno(os_errno);
+    if (code == PAWL_NOT_FOUND || code == PAWL_MEMORY) code = PAWL_IO;
+    if (op->kind == STORE_OP_FLUSH && code != PAWL_OK) dead_add(f, code, os_errno);
+    uint32_t at = (s->ready_head + s->ready_count++) % s->ready_capacity;
+    s->ready[at] = (struct store_completion){op->cookie, code, os_errno};
+    s->in_flight--;
+    f->in_flight--;
+    free(op);
+    if (f->closing && f->in_flight == 0) s->table->file_free(f);
+}
+
+static pawl_code submit(struct store_file *f, const struct store_op *wanted, struct pawl_error *e) {
+    struct store *s = f->store;
+    struct store_op *op = malloc(sizeof *op);
+    if (op == NULL || !ready_reserve(s)) {
+        free(op);
+        return error_set(e, PAWL_MEMORY, 0, "%s/%s: no memory for an operation", s->path, f->name);
+    }
+    *op = *wanted;
+    op->file = f;
+    s->in_flight++;
+    f->in_flight++;
+    if (f->dead_code != PAWL_OK)
+        store_op_finish(op, f->dead_errno);
+    else
+        s->table->submit(s, op);
+    return PAWL_OK;
+}
+
+static pawl_code check_blocks(const struct store_file *f, const struct store_op *op, struct pawl_error *e) {
+    if (op->offset % STORE_BLOCK == 0 && op->bytes % STORE_BLOCK == 0 && op->bytes > 0 &&
+        (uintptr_t)op->data % STORE_BLOCK == 0 && op->offset <= INT64_MAX - op->bytes)
+        return PAWL_OK;
+    return error_set(e, PAWL_ARGUMENT, 0,
+                     "%s/%s: offset %llu, length %zu, address %p: wanted multiples of %u", f->store->path,
+                     f->name, (unsigned long long)op->offset, op->bytes, (void *)op->data, STORE_BLOCK);
+}
+
+pawl_code store_write(struct store_file *f, uint64_t offset, const void *data, size_t bytes, uint64_t cookie,
+                      struct pawl_error *e) {
+    struct store_op op = {.kind = STORE_OP_WRITE, .offset = offset, .bytes = bytes, .cookie = cookie};
+    memcpy(&op.data, &data, sizeof data); /* one field serves reads and writes; a write only reads it */
+    pawl_code code = check_writable(f->store, "write", e);
+    if (code == PAWL_OK) code = check_blocks(f, &op, e);
+    return code != PAWL_OK ? code : submit(f, &op, e);
+}
+
+pawl_code store_read(struct store_file *f, uint64_t offset, void *data, size_t bytes, uint64_t cookie,
+                     struct pawl_error *e) {
+    struct store_op op = {
+        .kind = STORE_OP_READ, .offset = offset, .data = data, .bytes = bytes, .cookie = cookie};
+    pawl_code code = check_blocks(f, &op, e);
+    return code != PAWL_OK ? code : submit(f, &op, e);
+}
+
+pawl_code store_flush(struct store_file *f, uint64_t cookie, struct pawl_error *e) {
+    pawl_code code = check_writable(f->store, "flush", e);
+    struct store_op op = {.kind = STORE_OP_FLUSH, .cookie = cookie};
+    return code != PAWL_OK ? code : submit(f, &op, e);
+}
+
+uint32_t store_depth(const struct store *s) { return s->table->depth(s); }
+
+uint32_t store_poll(struct store *s, struct store_completion *out, uint32_t max) {
+    if (s->in_flight > 0) s->table->progress(s);
+    uint32_t count = 0;
+    while (count < max && s->ready_count > 0) {
+        out[count++] = s->ready[s->ready_head];
+        s->ready_head = (s->ready_head + 1) % s->ready_capacity;
+        s->ready_count--;
+    }
+    return count;
+}
+
+void store_wait(struct store *s, int64_t timeout_ns) {
+    if (s->ready_count == 0) s->table->wait(s, timeout_ns);
+}
+
+pawl_code store_get(struct store *s, const char *name, uint8_t **data, size_t *bytes, struct pawl_error *e) {
+    *data = NULL;
+    *bytes = 0;
+    pawl_code code = check_name(s, name, e);
+    return code != PAWL_OK ? code : s->table->get(s, name, data, bytes, e);
+}
+
+pawl_code store_put(struct store *s, const char *name, const void *data, size_t bytes, struct pawl_error *e) {
+    pawl_code code = check_name(s, name, e);
+    if (code == PAWL_OK) code = check_writable(s, "replacing a file", e);
+    if (code == PAWL_OK) code = s->table->put(s, name, data, bytes, e);
+    if (code == PAWL_OK) dead_remove(s, name); /* another file has the name now */
+    return code;
+}
+
+pawl_code store_remove(struct store *s, const char *name, struct pawl_error *e) {
+    pawl_code code = check_name(s, name, e);
+    if (code == PAWL_OK) code = check_writable(s, "removing a file", e);
+    if (code == PAWL_OK) code = s->table->remove(s, name, e);
+    if (code == PAWL_OK) dead_remove(s, name);
+    return code;
+}
+
+bool store_names_add(struct store_names *names, const char *name) {
+    if (names->count == names->capacity) {
+        uint32_t capacity = names->capacity == 0 ? 16 : 2 * names->capacity;
+        char **items = realloc(names->items, capacity * sizeof *items);
+        if (items == NULL) return false;
+        names->items = items;
+        names->capacity = capacity;
+    }
+    char *copy = strdup(name);
+    if (copy == NULL) return false;
+    names->items[names->count++] = copy;
+    return true;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+pawl_code store_list(struct store *s, char ***names, uint32_t *count, struct pawl_error *e) {
+    *names = NULL;
+    *count = 0;
+    pawl_code code = s->table->list(s, names, count, e);
+    if (code == PAWL_OK && *count > 1) qsort(*names, *count, sizeof **names, compare_names);
+    return code;
+}
+
+void store_names_free(char **names, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) free(names[i]);
+    free(names);
+}
+
+pawl_code store_sync_folder(struct store *s, struct pawl_error *e) {
+    pawl_code code = check_writable(s, "syncing the folder", e);
+    return code != PAWL_OK ? code : s->table->sync_folder(s, e);
+}
+
+pawl_code store_space(struct store *s, uint64_t *free_bytes, struct pawl_error *e) {
+    return s->table->space(s, free_bytes, e);
+}
