@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/json.h"
 
 static void put_u64(struct json *j, const char *key, uint64_t value) {
@@ -74,14 +74,10 @@ static pawl_code flush_folder(const char *path, struct pawl_error *e) {
     return code;
 }
 
-/* A fresh file beside `path` holds the text; its name is in `beside`. */
-static pawl_code write_beside(const struct bytes *text, const char *path, char *beside,
+static pawl_code write_beside(const struct bytes *text, const char *path, const char *beside,
                               struct pawl_error *e) {
-    int fd = mkostemp(beside, O_CLOEXEC);
+    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return error_set(e, error_code_of_errno(errno), errno, "making report %s", path);
-    mode_t mask = umask(0);
-    umask(mask);
-    fchmod(fd, 0666 & ~mask);
     pawl_code code = write_all(fd, text, path, e);
     if (close(fd) != 0 && code == PAWL_OK)
         code = error_set(e, error_code_of_errno(errno), errno, "closing report %s", path);
@@ -95,7 +91,7 @@ pawl_code report_write(const struct pawl_train_report *report, const char *path,
     struct bytes text = {0};
     char *beside = NULL;
     report_json(report, &text);
-    if (text.failed || asprintf(&beside, "%s.XXXXXX", path) < 0) {
+    if (text.failed || asprintf(&beside, "%s.%d.tmp", path, (int)gettid()) < 0) {
         bytes_close(&text);
         return error_set(e, PAWL_MEMORY, 0, "no memory to write report %s", path);
     }
