@@ -50,6 +50,16 @@ pawl_code pawl_train(const struct pawl_train_options *options, struct pawl_train
 /* Body of a worker process; `channel` is the descriptor its launcher passed. Returns the exit code. */
 int pawl_train_worker(int channel);
 
-const char *pawl_version(void);
+/* The rest returns text from malloc, which the caller frees, or null without memory. */
+
+/* The report as one JSON object by the names of its fields, as in run.dir/report.json, with a newline at its
+ * end. resumed_from is null when not resumed, a loss is null when it is not finite. */
+char *pawl_train_report_json(const struct pawl_train_report *report);
+/* The table of the specification's sections and keys, in Markdown: docs/spec.md. */
+char *pawl_train_spec_help(void);
+/* run.dir as the spec and its overrides say. Null also when they cannot be read: `e` has the cause. */
+char *pawl_train_run_dir(const struct pawl_train_options *options, struct pawl_error *e);
+
+const char *pawl_version(void); /* "0.1.0"; never freed */
 
 #endif

@@ -1,0 +1,23 @@
+/* What the command's files share. The command includes the public headers alone: it proves that they suffice.
+ * It parses arguments, calls the library, prints; it decides nothing about training. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <stdio.h>
+
+#include <pawl/train.h>
+
+/* Subcommands: argv[0] is the subcommand's name. Each returns the process's exit code. */
+int cli_train(int argc, char **argv);
+int cli_train_help(FILE *out);
+
+/* `pawl: error: ...`, one line, the last one on the standard error output; returns the exit code of `code`.
+ */
+int cli_error(pawl_code code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Text for --help: every exit code with its meanings. malloc'ed; null without memory. */
+char *cli_exit_codes(void);
+
+void cli_summary(const struct pawl_train_report *report, const char *report_path, FILE *out);
+
+#endif

@@ -1,0 +1,60 @@
+/* The pawl command: finds the subcommand and hands over. Tested in tests/e2e/cli_test.py. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static int print_help(FILE *out) {
+    fprintf(out, "pawl keeps the training of large neural networks going when machines fail.\n"
+                 "\n"
+                 "Usage: pawl COMMAND [ARGUMENT...]\n"
+                 "\n"
+                 "  train SPEC.yaml   train, or resume, the run that a spec describes\n"
+                 "  help [COMMAND]    this text, or that of a command\n"
+                 "  version           print the version\n"
+                 "\n"
+                 "Example:\n"
+                 "  pawl train examples/text.yaml\n"
+                 "\n");
+    char *codes = cli_exit_codes();
+    if (codes != NULL) fputs(codes, out);
+    free(codes);
+    return fflush(out) == 0 ? 0 : cli_error(PAWL_IO, "writing the help: %s", strerror(errno));
+}
+
+static int print_version(void) {
+    printf("pawl %s\n", pawl_version());
+    return fflush(stdout) == 0 ? 0 : cli_error(PAWL_IO, "writing the version: %s", strerror(errno));
+}
+
+static int help(int argc, char **argv) {
+    if (argc < 2) return print_help(stdout);
+    if (strcmp(argv[1], "train") == 0) return cli_train_help(stdout);
+    return cli_error(PAWL_ARGUMENT, "there is no command \"%s\": see pawl help", argv[1]);
+}
+
+/* Started by the launcher, not by people: `pawl worker FD`. */
+static int worker(int argc, char **argv) {
+    char *end = NULL;
+    errno = 0;
+    long fd = argc == 2 ? strtol(argv[1], &end, 10) : -1;
+    if (argc != 2 || errno != 0 || *argv[1] == 0 || *end != 0 || fd < 0 || fd > 1 << 20)
+        return cli_error(PAWL_ARGUMENT, "worker is started by pawl train, with the number of a descriptor");
+    return pawl_train_worker((int)fd);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        print_help(stderr);
+        return cli_error(PAWL_ARGUMENT, "a command is missing: see pawl help");
+    }
+    const char *command = argv[1];
+    if (strcmp(command, "train") == 0) return cli_train(argc - 1, argv + 1);
+    if (strcmp(command, "worker") == 0) return worker(argc - 1, argv + 1);
+    if (strcmp(command, "help") == 0) return help(argc - 1, argv + 1);
+    if (strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0) return print_help(stdout);
+    if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0 || strcmp(command, "-V") == 0)
+        return print_version();
+    return cli_error(PAWL_ARGUMENT, "there is no command \"%s\": see pawl help", command);
+}

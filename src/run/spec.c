@@ -1,0 +1,270 @@
+/* The table of fields of a specification, and how a spec comes to be: defaults, file, overrides, check.
+ *
+ * The table is the only place that knows names, types, defaults, ranges, identity and help. Values are read
+ * and printed in spec_value.c, YAML is walked in spec_yaml.c, rules that span fields are in spec_check.c, the
+ * printed forms in spec_print.c. Fails with SPEC (the text is wrong) or what reading the file gives. Tested
+ * in tests/unit/run_spec_test.c and tests/fuzz/run_spec_fuzz.c. */
+#include "run/spec.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "run/spec_field.h"
+
+/* Larger files are taken for something else than a spec. */
+#define SPEC_FILE_BYTES_MAX (1u << 20)
+/* Steps that fit JSON readers which hold numbers as doubles. */
+#define SPEC_STEPS_MAX ((uint64_t)1 << 53)
+
+static_assert(offsetof(struct spec_record, spec) == 0, "a struct spec is the head of a record");
+static_assert(sizeof(enum data_format) == sizeof(uint32_t), "choices are stored as 32 bits");
+static_assert(sizeof(enum ir_schedule) == sizeof(uint32_t), "choices are stored as 32 bits");
+
+#define AT(member)       offsetof(struct spec_record, member), sizeof(((struct spec_record *)0)->member)
+#define HEAD(s, k, type) .section = #s, .key = #k, type
+#define INPUT            SPEC_INPUT
+#define BOTH             (SPEC_INPUT | SPEC_IDENTITY)
+
+#define WHOLE(type, s, k, initial, low, high, uses, help)                                                    \
+    { #s, #k, type, AT(spec.s.k), initial, low, high, 0, 0, uses, help }
+#define REAL(s, k, initial, min, max, uses, help)                                                            \
+    { #s, #k, SPEC_F64, AT(spec.s.k), initial, 0, 0, min, max, uses, help }
+#define OTHER(type, s, k, initial, uses, help)                                                               \
+    { #s, #k, type, AT(spec.s.k), initial, 0, 0, 0, 0, uses, help }
+
+const struct spec_section spec_sections[] = {
+    {"run", "The run as a whole."},
+    {"model", "The shape of the GPT, and what it starts from."},
+    {"data", "What it learns from."},
+    {"parallel", "How the work is laid out: pipelines x stages worker processes."},
+    {"optimizer", "AdamW and its learning rate."},
+    {"save", "When and how much of the state is made durable."},
+    {"net", "How workers talk."},
+    {"failure", "When a worker counts as lost."},
+};
+const uint32_t spec_section_count = sizeof spec_sections / sizeof spec_sections[0];
+
+/* Upper ends: those of ir/ir.h where the layout is bound by it; float32 decides for the optimizer (below
+ * 0.999999 a beta stays below 1 in float32); the rest only keep slips of the pen out. */
+const struct spec_field spec_fields[] = {
+    OTHER(SPEC_TEXT, run, dir, NULL, INPUT,
+          "Folder of the run: its store, logs and report. The same folder resumes the run."),
+    WHOLE(SPEC_U64, run, steps, "1000", 1, SPEC_STEPS_MAX, INPUT,
+          "Optimizer steps of the whole run, earlier calls included."),
+    WHOLE(SPEC_U64, run, seed, "1", 0, UINT64_MAX, BOTH, "Decides initial weights, data order and dropout."),
+
+    WHOLE(SPEC_U32, model, layers, NULL, 1, 100000, BOTH, "Transformer blocks."),
+    WHOLE(SPEC_U32, model, heads, NULL, 1, 65536, BOTH, "Attention heads; divide the width."),
+    WHOLE(SPEC_U32, model, width, NULL, 1, 1048576, BOTH, "Size of the residual stream."),
+    WHOLE(SPEC_U32, model, context, NULL, 1, 1048576, BOTH, "Tokens a sequence has."),
+    WHOLE(SPEC_U32, model, vocabulary, NULL, 2, INT32_MAX, BOTH, "Number of tokens; bytes need 256."),
+    OTHER(SPEC_BOOL, model, tied, "true", BOTH, "Whether the head shares the token embedding."),
+    REAL(model, dropout, "0", 0, 0.99, BOTH, "Share dropped at embedding, attention and residual."),
+    OTHER(SPEC_TEXT, model, weights, "", BOTH,
+          "Start from these GPT-2 weights (a safetensors file, or a folder that holds one); empty: random."),
+
+    OTHER(SPEC_TEXT, data, path, NULL, INPUT,
+          "The file to learn from; it may move, its content may not change."),
+    OTHER(SPEC_FORMAT, data, format, "bytes", BOTH,
+          "Plain bytes, or tokens of 16 or 32 bits as nanoGPT and llm.c write them."),
+    {"data", "digest", SPEC_TEXT, AT(data_digest), NULL, 0, 0, 0, 0, SPEC_IDENTITY,
+     "the content of data.path (digest)"},
+
+    WHOLE(SPEC_U32, parallel, pipelines, "1", 1, IR_PIPELINES_MAX, INPUT,
+          "Copies of the model that share the batch; all but one may be lost."),
+    WHOLE(SPEC_U32, parallel, stages, "1", 1, IR_STAGES_MAX, INPUT, "Parts the layers are cut into."),
+    WHOLE(SPEC_U32, parallel, microbatches, "1", 1, IR_MICROBATCHES_MAX, INPUT,
+          "Micro-batches of each pipeline in one step."),
+    WHOLE(SPEC_U32, parallel, batch, "1", 1, 65536, BOTH, "Sequences in a micro-batch."),
+    OTHER(SPEC_SCHEDULE, parallel, schedule, "1f1b", INPUT, "Order of forward and backward work."),
+    {"parallel", "global_microbatches", SPEC_U64, AT(global_microbatches), NULL, 1,
+     (uint64_t)IR_PIPELINES_MAX *IR_MICROBATCHES_MAX, 0, 0, SPEC_IDENTITY,
+     "parallel.pipelines times parallel.microbatches"},
+
+    REAL(optimizer, lr, "3e-4", 1e-12, 1e3, BOTH, "Learning rate after the warm-up."),
+    REAL(optimizer, lr_min, "0", 0, 1e3, BOTH, "Learning rate at the end of the decay."),
+    REAL(optimizer, beta1, "0.9", 0, 0.999999, BOTH, "Decay of the first moment."),
+    REAL(optimizer, beta2, "0.95", 0, 0.999999, BOTH, "Decay of the second moment."),
+    REAL(optimizer, eps, "1e-8", 1e-30, 1, BOTH, "Added to the root of the second moment."),
+    REAL(optimizer, weight_decay, "0.1", 0, 1e3, BOTH, "Decoupled weight decay."),
+    REAL(optimizer, clip_norm, "1", 0, 1e30, BOTH, "Largest global norm of the gradient; 0: no clipping."),
+    WHOLE(SPEC_U64, optimizer, warmup_steps, "0", 0, SPEC_STEPS_MAX, BOTH,
+          "Steps in which the learning rate grows from 0."),
+    WHOLE(SPEC_U64, optimizer, decay_steps, "0", 0, SPEC_STEPS_MAX, BOTH,
+          "Step at which the cosine decay has reached lr_min; 0: constant after the warm-up."),
+
+    WHOLE(SPEC_U64, save, every, "1", 0, SPEC_STEPS_MAX, INPUT, "Steps between saves; 0: only at the end."),
+    WHOLE(SPEC_U32, save, in_flight, "2", 1, 64, INPUT,
+          "Saves under way at once; each holds one more version of the state in memory."),
+    WHOLE(SPEC_U32, save, keep, "2", 1, 100000, INPUT, "Durable steps kept."),
+    WHOLE(SPEC_U32, save, retries, "3", 0, 1000, INPUT, "Further tries when the last save fails."),
+    OTHER(SPEC_TEXT, save, export_dir, "", INPUT,
+          "Write the final weights here in the form that transformers opens; empty: no."),
+
+    OTHER(SPEC_TEXT, net, transport, "", INPUT, "UCX transports, as in UCX_TLS; empty: what UCX picks."),
+
+    REAL(failure, timeout_s, "10", 0.05, 86400, INPUT,
+         "Seconds of silence after which a worker is lost; all other limits follow from it."),
+};
+const uint32_t spec_field_count = sizeof spec_fields / sizeof spec_fields[0];
+#define FIELD_COUNT (sizeof spec_fields / sizeof spec_fields[0])
+
+void spec_defaults(struct spec_record *out) {
+    memset(out, 0, sizeof *out);
+    for (uint32_t i = 0; i < spec_field_count; i++) {
+        const struct spec_field *field = &spec_fields[i];
+        if (field->initial == NULL) continue;
+        struct spec_scalar scalar = {field->initial, strlen(field->initial), true};
+        pawl_code code = spec_field_read(field, &scalar, out, NULL);
+        assert(code == PAWL_OK);
+        (void)code;
+    }
+}
+
+/* What the visitor of a spec file carries. */
+struct filling {
+    struct spec_record record;
+    bool given[FIELD_COUNT];
+    bool section_given[sizeof spec_sections / sizeof spec_sections[0]];
+};
+
+static pawl_code enter_section(struct filling *f, const char *section, struct pawl_error *e) {
+    pawl_code code = spec_section_find(section, e);
+    if (code != PAWL_OK) return code;
+    uint32_t i = 0;
+    while (strcmp(spec_sections[i].name, section) != 0) i++;
+    if (f->section_given[i])
+        return error_set(e, PAWL_SPEC, 0, "section %s is given twice: join the two", section);
+    f->section_given[i] = true;
+    return PAWL_OK;
+}
+
+static pawl_code fill(void *context, const char *section, const char *key, const struct spec_scalar *value,
+                      struct pawl_error *e) {
+    struct filling *f = context;
+    if (key == NULL) return enter_section(f, section, e);
+    const struct spec_field *field;
+    pawl_code code = spec_field_find(section, key, SPEC_INPUT, &field, e);
+    if (code != PAWL_OK) return code;
+    bool *given = &f->given[field - spec_fields];
+    if (*given) return error_set(e, PAWL_SPEC, 0, "%s.%s is given twice: remove one", section, key);
+    *given = true;
+    return spec_field_read(field, value, &f->record, e);
+}
+
+/* The text over the defaults, without asking whether anything is missing: overrides may still give it. */
+static pawl_code spec_read(const char *text, size_t size, const char *name, struct spec *out,
+                           struct pawl_error *e) {
+    struct filling *f = calloc(1, sizeof *f);
+    if (f == NULL) return error_set(e, PAWL_MEMORY, 0, "%s: no memory to read it", name);
+    spec_defaults(&f->record);
+    pawl_code code = spec_yaml_walk(text, size, name, fill, f, e);
+    if (code == PAWL_OK) *out = f->record.spec;
+    free(f);
+    return code;
+}
+
+static pawl_code spec_require(const struct spec *spec, const char *name, struct pawl_error *e) {
+    for (uint32_t i = 0; i < spec_field_count; i++) {
+        const struct spec_field *field = &spec_fields[i];
+        if ((field->uses & SPEC_INPUT) == 0 || !spec_field_missing(field, spec)) continue;
+        char rule[160];
+        spec_field_rule(field, rule, sizeof rule);
+        return error_set(e, PAWL_SPEC, 0, "%s%s%s.%s is missing: give %s", name, *name == 0 ? "" : ": ",
+                         field->section, field->key, rule);
+    }
+    return PAWL_OK;
+}
+
+pawl_code spec_parse(const char *text, size_t size, const char *name, struct spec *out,
+                     struct pawl_error *e) {
+    pawl_code code = spec_read(text, size, name, out, e);
+    return code == PAWL_OK ? spec_require(out, name, e) : code;
+}
+
+pawl_code spec_set(struct spec *spec, const char *assignment, struct pawl_error *e) {
+    const char *equals = strchr(assignment, '=');
+    const char *dot = equals == NULL ? NULL : memchr(assignment, '.', (size_t)(equals - assignment));
+    char shown[96], section[64], key[64];
+    spec_quote(assignment, strlen(assignment), shown, sizeof shown);
+    if (dot == NULL)
+        return error_set(e, PAWL_SPEC, 0, "override %s: write section.key=value, as in run.steps=200", shown);
+    snprintf(section, sizeof section, "%.*s", (int)(dot - assignment), assignment);
+    snprintf(key, sizeof key, "%.*s", (int)(equals - dot - 1), dot + 1);
+    const struct spec_field *field;
+    struct pawl_error inner;
+    pawl_code code = spec_section_find(section, &inner);
+    if (code == PAWL_OK) code = spec_field_find(section, key, SPEC_INPUT, &field, &inner);
+    struct spec_scalar value = {equals + 1, strlen(equals + 1), true};
+    if (code == PAWL_OK) code = spec_field_read(field, &value, spec, &inner);
+    return code == PAWL_OK ? PAWL_OK : error_set(e, code, 0, "override %s: %s", shown, inner.text);
+}
+
+static pawl_code read_whole(int fd, const char *path, struct bytes *out, struct pawl_error *e) {
+    char chunk[4096];
+    for (;;) {
+        ssize_t got = read(fd, chunk, sizeof chunk);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return error_set(e, error_code_of_errno(errno), errno, "reading spec %s", path);
+        if (got == 0) break;
+        bytes_put(out, chunk, (size_t)got);
+        if (out->size > SPEC_FILE_BYTES_MAX)
+            return error_set(e, PAWL_SPEC, 0, "%s has more than %u bytes: is it the spec?", path,
+                             SPEC_FILE_BYTES_MAX);
+    }
+    return out->failed ? error_set(e, PAWL_MEMORY, 0, "%s: no memory to read it", path) : PAWL_OK;
+}
+
+static pawl_code read_file(const char *path, struct bytes *out, struct pawl_error *e) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return error_set(e, error_code_of_errno(errno), errno, "opening spec %s", path);
+    pawl_code code = read_whole(fd, path, out, e);
+    close(fd);
+    return code;
+}
+
+pawl_code spec_load(const char *path, const char *const *sets, uint32_t set_count, struct spec *out,
+                    struct pawl_error *e) {
+    struct bytes text = {0};
+    struct pawl_error inner;
+    pawl_code code = read_file(path, &text, e);
+    if (code == PAWL_OK) code = spec_read((const char *)text.data, text.size, path, out, e);
+    bytes_close(&text);
+    for (uint32_t i = 0; code == PAWL_OK && i < set_count; i++) code = spec_set(out, sets[i], e);
+    if (code != PAWL_OK) return code;
+    code = spec_check(out, &inner);
+    return code == PAWL_OK ? PAWL_OK : error_set(e, code, 0, "%s: %s", path, inner.text);
+}
+
+struct gpt_config spec_gpt(const struct spec *s) {
+    return (struct gpt_config){
+        .layers = s->model.layers,
+        .heads = s->model.heads,
+        .width = s->model.width,
+        .context = s->model.context,
+        .vocabulary = s->model.vocabulary,
+        .batch = s->parallel.batch,
+        .tied = s->model.tied,
+        .dropout = (float)s->model.dropout,
+        .seed = s->run.seed,
+    };
+}
+
+struct adamw_config spec_adamw(const struct spec *s) {
+    return (struct adamw_config){
+        .lr = (float)s->optimizer.lr,
+        .beta1 = (float)s->optimizer.beta1,
+        .beta2 = (float)s->optimizer.beta2,
+        .eps = (float)s->optimizer.eps,
+        .weight_decay = (float)s->optimizer.weight_decay,
+        .warmup_steps = s->optimizer.warmup_steps,
+        .decay_steps = s->optimizer.decay_steps,
+        .lr_min = (float)s->optimizer.lr_min,
+    };
+}

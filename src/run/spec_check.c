@@ -1,0 +1,178 @@
+/* The rules of a spec that span fields, and those that ask the file system; none changes anything.
+ *
+ * They run before any process starts, so that a slip costs a second and one line. Every message names the
+ * field, what it is, and what to write instead. What only the running system can tell (a full disk, a
+ * transport that UCX does not know) is left to it. Tested in tests/unit/run_spec_test.c. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "run/spec_field.h"
+
+/* A spec may come from elsewhere than the reader: every value must lie in its range. */
+static pawl_code check_values(const struct spec *s, struct pawl_error *e) {
+    struct spec_record *copy = calloc(1, sizeof *copy);
+    if (copy == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory to check the spec");
+    pawl_code code = PAWL_OK;
+    for (uint32_t i = 0; code == PAWL_OK && i < spec_field_count; i++) {
+        const struct spec_field *field = &spec_fields[i];
+        if ((field->uses & SPEC_INPUT) == 0) continue;
+        struct bytes text = {0};
+        char rule[160];
+        spec_field_rule(field, rule, sizeof rule);
+        bool is_text = field->type == SPEC_TEXT;
+        if (is_text)
+            bytes_put(&text, (const char *)s + field->offset,
+                      strnlen((const char *)s + field->offset, field->size));
+        else
+            spec_field_print(field, s, &text);
+        bytes_put_u8(&text, 0);
+        if (text.failed)
+            code = error_set(e, PAWL_MEMORY, 0, "no memory to check the spec");
+        else if (spec_field_missing(field, s))
+            code = error_set(e, PAWL_SPEC, 0, "%s.%s is missing: give %s", field->section, field->key, rule);
+        else
+            code = spec_field_read(field, &(struct spec_scalar){(char *)text.data, text.size - 1, !is_text},
+                                   copy, e);
+        bytes_close(&text);
+    }
+    free(copy);
+    return code;
+}
+
+static pawl_code check_model(const struct spec *s, struct pawl_error *e) {
+    if (s->parallel.stages > s->model.layers)
+        return error_set(e, PAWL_SPEC, 0,
+                         "parallel.stages is %u but model.layers is %u: use at most %u stages",
+                         s->parallel.stages, s->model.layers, s->model.layers);
+    if (s->model.width % s->model.heads != 0)
+        return error_set(
+            e, PAWL_SPEC, 0,
+            "model.width is %u but model.heads is %u: use a width that is a multiple of the heads, "
+            "as %llu",
+            s->model.width, s->model.heads,
+            ((unsigned long long)s->model.width / s->model.heads + 1) * s->model.heads);
+    if (s->data.format == DATA_BYTES && s->model.vocabulary < 256)
+        return error_set(e, PAWL_SPEC, 0,
+                         "model.vocabulary is %u but data.format is bytes: use a vocabulary of at least 256",
+                         s->model.vocabulary);
+    struct pawl_error inner = {0};
+    struct gpt_config config = spec_gpt(s);
+    pawl_code code = gpt_config_check(&config, s->parallel.stages, &inner);
+    return code == PAWL_OK ? PAWL_OK : error_set(e, code, 0, "model: %s", inner.text);
+}
+
+/* Sample numbers (step x global batch) must fit 64 bits. */
+static pawl_code check_samples(const struct spec *s, struct pawl_error *e) {
+    uint64_t samples = 0;
+    bool fits = mem_mul(spec_contributions(s), s->parallel.batch, &samples) &&
+                mem_mul(samples, s->run.steps, &samples) && samples <= INT64_MAX;
+    if (fits) return PAWL_OK;
+    return error_set(e, PAWL_SPEC, 0,
+                     "run.steps is %llu: with %llu micro-batches of %u sequences that is too many "
+                     "samples to number: use fewer steps",
+                     (unsigned long long)s->run.steps, (unsigned long long)spec_contributions(s),
+                     s->parallel.batch);
+}
+
+static pawl_code check_optimizer(const struct spec *s, struct pawl_error *e) {
+    if (s->optimizer.lr_min > s->optimizer.lr)
+        return error_set(e, PAWL_SPEC, 0, "optimizer.lr_min is %g but optimizer.lr is %g: use at most %g",
+                         s->optimizer.lr_min, s->optimizer.lr, s->optimizer.lr);
+    if (s->optimizer.decay_steps > 0 && s->optimizer.warmup_steps > s->optimizer.decay_steps)
+        return error_set(
+            e, PAWL_SPEC, 0,
+            "optimizer.warmup_steps is %llu but optimizer.decay_steps is %llu: warm up in at most %llu "
+            "steps, or decay later",
+            (unsigned long long)s->optimizer.warmup_steps, (unsigned long long)s->optimizer.decay_steps,
+            (unsigned long long)s->optimizer.decay_steps);
+    return PAWL_OK;
+}
+
+static pawl_code check_transport(const struct spec *s, struct pawl_error *e) {
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_,^:";
+    size_t n = strspn(s->net.transport, good);
+    if (s->net.transport[n] == 0) return PAWL_OK;
+    return error_set(e, PAWL_SPEC, 0, "net.transport is \"%s\": write names joined by commas, as \"tcp,sm\"",
+                     s->net.transport);
+}
+
+/* Cut `path` to the folder that holds it: "a/b" to "a", "a" to ".", "/a" to "/". */
+static void cut_to_parent(char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 0 && path[n - 1] != '/') n--;
+    while (n > 1 && path[n - 1] == '/') n--;
+    path[n] = 0;
+    if (n == 0) strcpy(path, ".");
+}
+
+/* The folder, or the nearest parent that exists, must be one that we may write to. */
+static pawl_code check_folder(const char *field, const char *path, struct pawl_error *e) {
+    char at[SPEC_TEXT_MAX];
+    struct stat st;
+    snprintf(at, sizeof at, "%s", path);
+    while (stat(at, &st) != 0) {
+        int err = errno;
+        struct stat link;
+        bool dangling = err == ENOENT && lstat(at, &link) == 0;
+        if (err != ENOENT || dangling || strcmp(at, ".") == 0)
+            return error_set(e, PAWL_SPEC, err, "%s is \"%s\": choose a folder that can be made: %s%s", field,
+                             path, at, dangling ? " is a link to nothing" : "");
+        cut_to_parent(at);
+    }
+    if (!S_ISDIR(st.st_mode))
+        return error_set(e, PAWL_SPEC, 0, "%s is \"%s\": %s is not a folder: choose another", field, path,
+                         at);
+    if (faccessat(AT_FDCWD, at, W_OK | X_OK, AT_EACCESS) != 0)
+        return error_set(e, PAWL_SPEC, errno, "%s is \"%s\": choose a folder that you may write to: %s",
+                         field, path, at);
+    return PAWL_OK;
+}
+
+static pawl_code check_weights(const struct spec *s, struct pawl_error *e) {
+    const char *path = s->model.weights;
+    struct stat st;
+    if (*path == 0) return PAWL_OK;
+    bool there = stat(path, &st) == 0 && faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) == 0;
+    if (!there)
+        return error_set(
+            e, PAWL_SPEC, errno,
+            "model.weights is \"%s\": name a safetensors file, or leave it empty to start at random", path);
+    if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+        return error_set(e, PAWL_SPEC, 0, "model.weights is \"%s\": it is neither a file nor a folder", path);
+    return PAWL_OK;
+}
+
+static pawl_code check_data(const struct spec *s, struct pawl_error *e) {
+    struct data *data = NULL;
+    struct pawl_error inner = {0};
+    pawl_code code = data_open(s->data.path, s->data.format, s->model.vocabulary, s->model.context,
+                               s->run.seed, &data, &inner);
+    data_close(data);
+    if (code == PAWL_OK) return PAWL_OK;
+    /* Whatever the cause, it is the spec that has to change. */
+    if (code != PAWL_MEMORY) code = PAWL_SPEC;
+    return error_set(e, code, 0,
+                     "data.path: %s: name a readable file of %s with more than model.context (%u) tokens",
+                     inner.text, data_format_name(s->data.format), s->model.context);
+}
+
+pawl_code spec_check(const struct spec *s, struct pawl_error *e) {
+    pawl_code code = check_values(s, e);
+    if (code == PAWL_OK) code = check_model(s, e);
+    if (code == PAWL_OK) code = check_samples(s, e);
+    if (code == PAWL_OK) code = check_optimizer(s, e);
+    if (code == PAWL_OK) code = check_transport(s, e);
+    if (code == PAWL_OK) code = check_folder("run.dir", s->run.dir, e);
+    if (code == PAWL_OK && *s->save.export_dir != 0)
+        code = check_folder("save.export_dir", s->save.export_dir, e);
+    if (code == PAWL_OK) code = check_weights(s, e);
+    if (code == PAWL_OK) code = check_data(s, e);
+    return code;
+}
