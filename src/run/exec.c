@@ -118,8 +118,8 @@ static pawl_code send_to(struct exec *x, uint32_t index, const struct ir_instruc
     struct peers_name name = {x->version->number, kind, in->home, stage, in->microbatch};
     const float *data = kind == NET_ACTIVATION ? f->slot->output : f->slot->grad_out;
     f->sends++;
-    return peers_send(x->peers, peers_rank(x->peers, in->to, stage), name, data, x->stage->activation_bytes,
-                      peers_cookie(PEERS_EXEC_SEND, index), e);
+    return peers_send(x->peers, peers_rank(x->peers, in->to, stage), name,
+                      (struct peers_data){data, x->stage->activation_bytes}, PEERS_EXEC_SEND, index, e);
 }
 
 static pawl_code do_forward(struct exec *x, const struct ir_instruction *in, bool *done, struct pawl_error *e) {
@@ -200,7 +200,7 @@ pawl_code exec_tick(struct exec *x, enum exec_state *state, struct pawl_error *e
 void exec_pass(struct exec *x) { x->at++; }
 
 pawl_code exec_completion(struct exec *x, const struct net_completion *c, struct pawl_error *e) {
-    uint64_t index = peers_own(c->cookie);
+    uint32_t index = (uint32_t)peers_own(c->cookie);
     enum peers_owner owner = peers_owner_of(c->cookie);
     if (index >= x->flight_count || x->flights[index].slot == NULL)
         return error_set(e, PAWL_INTERNAL, 0, "completion of a micro-batch that is not in flight");

@@ -55,8 +55,8 @@ static uint64_t tag_of(const struct peers *p, struct peers_name name) {
                                            .microbatch = name.microbatch});
 }
 
-pawl_code peers_send(struct peers *p, uint32_t to, struct peers_name name, const void *data, size_t bytes,
-                     uint64_t cookie, struct pawl_error *e) {
+pawl_code peers_send(struct peers *p, uint32_t to, struct peers_name name, struct peers_data data,
+                     enum peers_owner owner, uint32_t own, struct pawl_error *e) {
     if (!p->connected[to]) {
         struct bytes *address = &p->address[to];
         if (address->size == 0) return error_set(e, PAWL_INTERNAL, 0, "no address of rank %u", to);
@@ -64,7 +64,8 @@ pawl_code peers_send(struct peers *p, uint32_t to, struct peers_name name, const
         if (code != PAWL_OK) return code;
         p->connected[to] = true;
     }
-    return net_send(p->net, to, tag_of(p, name), data, bytes, cookie, e);
+    uint64_t cookie = peers_cookie(owner, (uint64_t)to << 32 | own);
+    return net_send(p->net, to, tag_of(p, name), data.data, data.bytes, cookie, e);
 }
 
 pawl_code peers_recv(struct peers *p, struct peers_name name, void *data, size_t bytes, uint64_t cookie,

@@ -6,11 +6,22 @@
 #include "net/net.h"
 #include "run/message.h"
 
-/* Who waits for a completion: the top byte of a cookie; the rest is the waiter's own. */
-enum peers_owner { PEERS_EXEC_INPUT = 1, PEERS_EXEC_GRAD, PEERS_EXEC_SEND, PEERS_REDUCE, PEERS_STATE };
+/* Who waits for a completion: the top byte of a cookie; the rest is the waiter's own, of a send its receiver
+ * (22 bits hold every rank: 4096 pipelines of 1024 stages) and 32 bits of the waiter's. */
+enum peers_owner {
+    PEERS_EXEC_INPUT = 1,
+    PEERS_EXEC_GRAD,
+    PEERS_EXEC_SEND,
+    PEERS_REDUCE,
+    PEERS_REDUCE_SEND,
+    PEERS_STATE,
+    PEERS_STATE_SEND
+};
 static inline uint64_t peers_cookie(enum peers_owner owner, uint64_t own) { return (uint64_t)owner << 56 | own; }
 static inline enum peers_owner peers_owner_of(uint64_t cookie) { return (enum peers_owner)(cookie >> 56); }
 static inline uint64_t peers_own(uint64_t cookie) { return cookie & (((uint64_t)1 << 56) - 1); }
+
+static inline uint32_t peers_receiver(uint64_t cookie) { return (uint32_t)(peers_own(cookie) >> 32); }
 
 struct peers {
     struct net *net; /* borrowed */
@@ -37,8 +48,12 @@ struct peers_name {
     enum net_kind kind;
     uint32_t pipeline, stage, microbatch;
 };
-pawl_code peers_send(struct peers *p, uint32_t to, struct peers_name name, const void *data, size_t bytes,
-                     uint64_t cookie, struct pawl_error *e);
+struct peers_data {
+    const void *data;
+    size_t bytes;
+};
+pawl_code peers_send(struct peers *p, uint32_t to, struct peers_name name, struct peers_data data,
+                     enum peers_owner owner, uint32_t own, struct pawl_error *e);
 pawl_code peers_recv(struct peers *p, struct peers_name name, void *data, size_t bytes, uint64_t cookie,
                      struct pawl_error *e);
 

@@ -111,8 +111,8 @@ static pawl_code exchange(struct reduce *r, enum net_kind kind, uint32_t peer, u
     }
     if (code == PAWL_OK && out_bytes > 0) {
         r->pending++;
-        code = peers_send(r->peers, peer, name_of(r, kind, r->peers->rank, sub), out, out_bytes,
-                          peers_cookie(PEERS_REDUCE, 0), e);
+        code = peers_send(r->peers, peer, name_of(r, kind, r->peers->rank, sub), (struct peers_data){out, out_bytes},
+                          PEERS_REDUCE_SEND, 0, e);
     }
     return code;
 }
@@ -211,7 +211,7 @@ pawl_code reduce_tick(struct reduce *r, struct pawl_error *e) {
 pawl_code reduce_completion(struct reduce *r, const struct net_completion *c, struct pawl_error *e) {
     uint64_t expected = peers_own(c->cookie);
     if (r->pending == 0) return error_set(e, PAWL_INTERNAL, 0, "completion without a reduction");
-    if (expected == 0) { /* a send: lost with its peer, the view is about to be fenced and stays pending */
+    if (peers_owner_of(c->cookie) == PEERS_REDUCE_SEND) { /* a send: lost with its peer, the view is about to be fenced and stays pending */
         if (c->code == PAWL_OK) r->pending--;
         return PAWL_OK;
     }

@@ -232,17 +232,30 @@ static pawl_code poll_control(struct worker *w, bool *worked, struct pawl_error 
     }
 }
 
+/* A peer that cannot be reached: the coordinator knows, or finds out, whether it is dead. */
+static pawl_code suspect(struct worker *w, const struct net_completion *c, struct pawl_error *e) {
+    enum peers_owner owner = peers_owner_of(c->cookie);
+    if (c->code != PAWL_PEER_LOST ||
+        (owner != PEERS_EXEC_SEND && owner != PEERS_REDUCE_SEND && owner != PEERS_STATE_SEND))
+        return PAWL_OK;
+    struct message m = {.kind = MESSAGE_SUSPECT, .peer = peers_receiver(c->cookie)};
+    return channel_send(w->env.channel, &m, e);
+}
+
 static pawl_code poll_net(struct worker *w, bool *worked, struct pawl_error *e) {
     struct net_completion done[BATCH];
     uint32_t count = net_poll(w->env.net, done, BATCH);
     for (uint32_t i = 0; i < count; i++) {
         *worked = true;
-        pawl_code code;
+        pawl_code code = suspect(w, &done[i], e);
+        if (code != PAWL_OK) return code;
         switch (peers_owner_of(done[i].cookie)) {
         case PEERS_REDUCE:
+        case PEERS_REDUCE_SEND:
             code = reduce_completion(&w->reduce, &done[i], e);
             break;
         case PEERS_STATE:
+        case PEERS_STATE_SEND:
             code = worker_state_completion(w, &done[i], e);
             break;
         default:

@@ -94,8 +94,8 @@ static pawl_code give_grad(struct worker *w, struct pawl_error *e) {
     for (uint32_t r = w->peers.stage; r < w->peers.rank_count; r += w->peers.stages) {
         if (!w->peers.live[r] || w->peer_has_grad[r]) continue;
         w->state_pending++;
-        pawl_code code = peers_send(&w->peers, r, state_name(w, r), w->grad, w->stage->param_count * sizeof(float),
-                                    peers_cookie(PEERS_STATE, 0), e);
+        struct peers_data grad = {w->grad, w->stage->param_count * sizeof(float)};
+        pawl_code code = peers_send(&w->peers, r, state_name(w, r), grad, PEERS_STATE_SEND, 0, e);
         if (code != PAWL_OK) return code;
     }
     return PAWL_OK;
@@ -107,7 +107,7 @@ static pawl_code fetch_grad(struct worker *w, struct pawl_error *e) {
     w->phase = WORKER_FETCH;
     w->state_pending = 1;
     return peers_recv(&w->peers, state_name(w, w->peers.rank), w->grad, w->stage->param_count * sizeof(float),
-                      peers_cookie(PEERS_STATE, 1), e);
+                      peers_cookie(PEERS_STATE, 0), e);
 }
 
 static pawl_code take_membership(struct worker *w, const struct message *m, struct pawl_error *e) {
@@ -150,7 +150,7 @@ pawl_code worker_go(struct worker *w, const struct message *m, struct pawl_error
 pawl_code worker_state_completion(struct worker *w, const struct net_completion *c, struct pawl_error *e) {
     assert(w->state_pending > 0);
     w->state_pending--;
-    if (peers_own(c->cookie) == 0) return PAWL_OK; /* a send: if it was lost a fence is coming */
+    if (peers_owner_of(c->cookie) == PEERS_STATE_SEND) return PAWL_OK; /* a send: if it was lost a fence is coming */
     if (c->code != PAWL_OK || c->bytes != w->stage->param_count * sizeof(float))
         return error_set(e, PAWL_FORMAT, 0, "gradient of %zu bytes from a peer: expected %llu", c->bytes,
                          (unsigned long long)(w->stage->param_count * sizeof(float)));
