@@ -1,0 +1,448 @@
+/* UCX between processes: death, stops, wake-ups, leaks, and what UCX does to its host process.
+ *
+ * The other process is this program again (exec, so that it starts without UCX's state), told by its
+ * arguments what to do; a pair of pipes carries the addresses and one-byte signs. */
+#include "net_world.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#define HUGE_BYTES ((size_t)64 << 20)
+#define EXIT_SKIP  77
+
+/* ---- two processes ---- */
+
+struct peer_process {
+    pid_t pid;
+    int in, out; /* from it, to it */
+};
+
+static void write_all(int fd, const void *data, size_t size) {
+    for (size_t at = 0; at < size;) {
+        ssize_t n = write(fd, (const char *)data + at, size - at);
+        if (n <= 0) _exit(3);
+        at += (size_t)n;
+    }
+}
+
+static void read_all(int fd, void *data, size_t size) {
+    for (size_t at = 0; at < size;) {
+        ssize_t n = read(fd, (char *)data + at, size - at);
+        if (n <= 0) _exit(4);
+        at += (size_t)n;
+    }
+}
+
+static void wave(int fd) { write_all(fd, "!", 1); }
+static void await(int fd) {
+    char c;
+    read_all(fd, &c, 1);
+}
+
+/* Swap addresses over the pipes and connect the other side as peer 1. */
+static void meet(struct net *net, int in, int out) {
+    size_t size = 0, theirs = 0;
+    const void *mine = net_address(net, &size);
+    write_all(out, &size, sizeof size);
+    write_all(out, mine, size);
+    read_all(in, &theirs, sizeof theirs);
+    char *address = malloc(theirs);
+    read_all(in, address, theirs);
+    struct pawl_error e = {0};
+    pawl_code code = net_connect(net, 1, address, theirs, &e);
+    if (code != PAWL_OK) fprintf(stderr, "%s\n", e.text), _exit(5);
+    free(address);
+}
+
+static struct peer_process start(const char *role, const char *transports) {
+    int to[2], from[2];
+    assert_int_equal(pipe2(to, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(from, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        dup2(to[0], 10);
+        dup2(from[1], 11);
+        execl("/proc/self/exe", "peer", role, transports, (char *)NULL);
+        _exit(6);
+    }
+    close(to[0]);
+    close(from[1]);
+    return (struct peer_process){.pid = pid, .in = from[0], .out = to[1]};
+}
+
+static void end(struct peer_process *p) {
+    kill(p->pid, SIGKILL);
+    waitpid(p->pid, NULL, 0);
+    close(p->in);
+    close(p->out);
+}
+
+static struct net *open_net(const char *transports) {
+    struct net *net = NULL;
+    struct pawl_error e = {0};
+    pawl_code code = net_open_ucx(transports, &net, &e);
+    assert_ok(code, e);
+    alarm(WORLD_HANG_S);
+    return net;
+}
+
+static void send_to_peer(struct net *net, uint64_t tag, const void *data, size_t bytes, uint64_t cookie) {
+    struct pawl_error e = {0};
+    pawl_code code = net_send(net, 1, tag, data, bytes, cookie, &e);
+    assert_ok(code, e);
+}
+
+static void post(struct net *net, uint64_t tag, void *data, size_t bytes, uint64_t cookie) {
+    struct pawl_error e = {0};
+    pawl_code code = net_recv(net, tag, data, bytes, cookie, &e);
+    assert_ok(code, e);
+}
+
+/* Wait for a completion asleep; returns how often it woke. */
+static uint32_t sleep_for(struct net *net, struct net_completion *done) {
+    uint32_t wakes = 0;
+    while (net_poll(net, done, 1) == 0) {
+        if (!net_arm(net)) continue;
+        struct pollfd p = {.fd = net_fd(net), .events = POLLIN};
+        poll(&p, 1, -1);
+        wakes++;
+    }
+    return wakes;
+}
+
+static struct net_completion next(struct net *net) {
+    struct net_completion done;
+    sleep_for(net, &done);
+    return done;
+}
+
+static const struct net_request *only_request(const struct net *net) {
+    uint32_t i = 0;
+    while (i + 1 < net->slot_count && net->slots[i]->state == REQUEST_FREE) i++;
+    return net->slots[i];
+}
+
+/* ---- what the other process does ---- */
+
+static void serve_forever(struct net *net) {
+    struct net_completion done;
+    for (;;) sleep_for(net, &done);
+}
+
+/* Take the beginning of a huge message, then stop; after SIGCONT answer in the next view. */
+static void stop_within_a_message(struct net *net) {
+    uint8_t *in = malloc(HUGE_BYTES), byte = 0;
+    post(net, tag_of(1, 0), in, HUGE_BYTES, 1);
+    while (only_request(net)->moved == 0) net_poll(net, NULL, 0);
+    raise(SIGSTOP);
+    net_fence(net, 2);
+    post(net, tag_of(2, 0), &byte, 1, 2);
+    assert_int_equal(next(net).cookie, 2);
+    byte++;
+    send_to_peer(net, tag_of(2, 1), &byte, 1, 3);
+    serve_forever(net);
+}
+
+static void send_when_told(struct net *net) {
+    uint8_t byte = 5;
+    await(10);
+    send_to_peer(net, tag_of(1, 0), &byte, 1, 1);
+    serve_forever(net);
+}
+
+static void set_up_loopback(void) {
+    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) != 0) _exit(EXIT_SKIP);
+    close(fd);
+}
+
+/* In a network namespace of its own, where nothing but `lo` is up. */
+static int talk_without_a_network(void) {
+    if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return EXIT_SKIP;
+    set_up_loopback();
+    struct world *w = world_open(WORLD_TCP, 1);
+    uint8_t out = 3, in = 0;
+    world_recv(w, 1, tag_of(1, 0), &in, 1, 1);
+    world_send(w, 0, 1, tag_of(1, 0), &out, 1, 2);
+    assert_done(world_wait(w, 1), 1, PAWL_OK, 1);
+    world_close(w);
+    return in == 3 ? 0 : 1;
+}
+
+static bool segv_is_handled_by_ucx(void) {
+    struct sigaction action;
+    Dl_info where = {0};
+    sigaction(SIGSEGV, NULL, &action);
+    if (dladdr((void *)(uintptr_t)action.sa_sigaction, &where) == 0) return false;
+    return where.dli_fname != NULL && strstr(where.dli_fname, "libucs") != NULL;
+}
+
+static int report_signals(void) {
+    struct net *net = open_net(NULL);
+    bool handled = segv_is_handled_by_ucx();
+    net_close(net);
+    return handled ? 1 : 0;
+}
+
+static int play(const char *role, const char *transports) {
+    if (strcmp(role, "alone") == 0) return talk_without_a_network();
+    if (strcmp(role, "signals") == 0) return report_signals();
+    struct net *net = open_net(transports);
+    meet(net, 10, 11);
+    if (strcmp(role, "deaf") == 0) serve_forever(net);
+    if (strcmp(role, "stop") == 0) stop_within_a_message(net);
+    if (strcmp(role, "send") == 0) send_when_told(net);
+    return 2;
+}
+
+static int run_alone(const char *role) {
+    struct peer_process p = start(role, "");
+    int status = 0;
+    waitpid(p.pid, &status, 0);
+    close(p.in);
+    close(p.out);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* ---- the cases ---- */
+
+/* A peer stopped within a huge message, and as many frames handed over as it will ever take. */
+static uint8_t *fill_stopped_peer(struct net *net, const struct peer_process *p) {
+    uint8_t *out = malloc(HUGE_BYTES);
+    fill(out, HUGE_BYTES, 1);
+    send_to_peer(net, tag_of(1, 0), out, HUGE_BYTES, 1);
+    int status = 0;
+    while (waitpid(p->pid, &status, WUNTRACED | WNOHANG) == 0) net_poll(net, NULL, 0);
+    assert_true(WIFSTOPPED(status));
+    while (peer_of_number(net, 1)->frames_window < NET_PEER_WINDOW) net_poll(net, NULL, 0);
+    return out;
+}
+
+static void sends_to_a_killed_process_end(void **state) {
+    const char *transports = (const char *)*state;
+    struct peer_process p = start("stop", transports);
+    struct net *net = open_net(transports);
+    meet(net, p.in, p.out);
+    uint8_t in, *out = fill_stopped_peer(net, &p);
+    post(net, tag_of(1, 5), &in, 1, 50);
+    for (uint64_t i = 2; i < 10; i++) send_to_peer(net, tag_of(1, (uint32_t)i), out, 100, i);
+    end(&p);
+    for (uint32_t i = 1; i < 10; i++) {
+        struct net_completion done = next(net);
+        assert_in_range(done.cookie, 1, 9);
+        if (done.cookie == 1 || done.code != PAWL_OK) assert_int_equal(done.code, PAWL_PEER_LOST);
+    }
+    send_to_peer(net, tag_of(1, 20), out, 1, 20);
+    assert_done(next(net), 20, PAWL_PEER_LOST, 0);
+    assert_int_equal(net->posted.count, 1); /* the receive just stays open */
+    net_fence(net, 2);
+    assert_int_equal(net->posted.count, 0);
+    free(out);
+    net_close(net);
+}
+
+static void a_send_that_waits_for_its_receive_ends_when_the_process_dies(void **state) {
+    const char *transports = (const char *)*state;
+    struct peer_process p = start("deaf", transports);
+    struct net *net = open_net(transports);
+    meet(net, p.in, p.out);
+    uint8_t *out = malloc(HUGE_BYTES);
+    fill(out, HUGE_BYTES, 2);
+    send_to_peer(net, tag_of(1, 0), out, HUGE_BYTES, 1);
+    while (only_request(net)->state != REQUEST_ANNOUNCED || only_request(net)->frames_open > 0)
+        net_poll(net, NULL, 0);
+    end(&p);
+    assert_done(next(net), 1, PAWL_PEER_LOST, 0);
+    free(out);
+    net_close(net);
+}
+
+static void *refuse_link(void) {
+    fail_msg("a fence must not touch the transport");
+    return NULL;
+}
+static pawl_code no_open(struct net *n, struct net_peer *p, const void *a, size_t s, struct pawl_error *e) {
+    (void)n, (void)p, (void)a, (void)s, (void)e;
+    refuse_link();
+    return PAWL_OK;
+}
+static void no_close(struct net *n, void *link) { (void)n, (void)link, refuse_link(); }
+static void no_send(struct net *n, void *link, struct net_frame *f) {
+    (void)n, (void)link, (void)f, refuse_link();
+}
+static bool no_progress(struct net *n) { return (void)n, refuse_link() != NULL; }
+
+/* The fence waits for nobody, because it calls nothing that could wait. */
+static void fence_without_transport(struct net *net, uint64_t view) {
+    const struct transport none = {
+        .link_open = no_open, .link_close = no_close, .frame_send = no_send, .progress = no_progress};
+    const struct transport *real = net->transport;
+    net->transport = &none;
+    net_fence(net, view);
+    net->transport = real;
+}
+
+static void a_fence_waits_for_no_stopped_process_and_the_link_survives(void **state) {
+    const char *transports = (const char *)*state;
+    struct peer_process p = start("stop", transports);
+    struct net *net = open_net(transports);
+    meet(net, p.in, p.out);
+    uint8_t byte = 41, *out = fill_stopped_peer(net, &p);
+    fence_without_transport(net, 2);
+    assert_int_equal(net->slots_free_count, net->slot_count);
+    assert_true(peer_of_number(net, 1)->frames_owned <= NET_PEER_WINDOW);
+    memset(out, 0, HUGE_BYTES);
+    free(out); /* nothing may read it any more: address sanitizer watches */
+    post(net, tag_of(2, 1), &byte, 1, 2);
+    send_to_peer(net, tag_of(2, 0), &byte, 1, 3);
+    kill(p.pid, SIGCONT);
+    uint64_t seen = next(net).cookie + next(net).cookie;
+    assert_int_equal(seen, 5);
+    assert_int_equal(byte, 42);
+    end(&p);
+    net_close(net);
+}
+
+static void closing_while_a_peer_is_stopped_ends(void **state) {
+    const char *transports = (const char *)*state;
+    struct peer_process p = start("stop", transports);
+    struct net *net = open_net(transports);
+    meet(net, p.in, p.out);
+    uint8_t *out = fill_stopped_peer(net, &p);
+    net_close(net);
+    free(out);
+    end(&p);
+}
+
+static void a_sleeper_is_woken_by_a_message(void **state) {
+    const char *transports = (const char *)*state;
+    struct peer_process p = start("send", transports);
+    struct net *net = open_net(transports);
+    meet(net, p.in, p.out);
+    uint8_t byte = 0;
+    post(net, tag_of(1, 0), &byte, 1, 1);
+    struct net_completion done;
+    uint32_t tries = 0;
+    do net_poll(net, NULL, 0), tries++;
+    while (!net_arm(net));
+    assert_in_range(tries, 1, 1000); /* with nothing to do, arming succeeds soon */
+    wave(p.out);
+    uint32_t wakes = sleep_for(net, &done);
+    assert_done(done, 1, PAWL_OK, 1);
+    assert_int_equal(byte, 5);
+    assert_in_range(wakes, 0, 100);
+    assert_int_equal(net_poll(net, &done, 1), 0);
+    end(&p);
+    net_close(net);
+}
+
+static uint32_t open_descriptors(void) {
+    DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    uint32_t count = 0;
+    while (readdir(d) != NULL) count++;
+    closedir(d);
+    return count;
+}
+
+/* One peer is started, talked to, killed, and noticed to be dead. */
+static void one_life(struct net *net) {
+    struct peer_process p = start("send", "tcp,self");
+    meet(net, p.in, p.out);
+    uint8_t byte = 0;
+    post(net, tag_of(1, 0), &byte, 1, 1);
+    wave(p.out);
+    assert_done(next(net), 1, PAWL_OK, 1);
+    send_to_peer(net, tag_of(1, 1), &byte, 1, 2); /* opens the way back */
+    assert_int_equal(next(net).cookie, 2);
+    end(&p);
+    while (!peer_of_number(net, 1)->lost) net_poll(net, NULL, 0);
+    while (net->transport->progress(net)) {
+    }
+}
+
+static void peers_that_come_and_go_leave_nothing_behind(void **state) {
+    (void)state;
+    enum { WARM = 50, LIVES = 200 };
+    struct net *net = open_net(NULL);
+    uint32_t descriptors = 0;
+    size_t memory = 0;
+    for (uint32_t i = 0; i < LIVES; i++) {
+        if (i == WARM) {
+            descriptors = open_descriptors();
+            memory = mallinfo2().uordblks;
+        }
+        one_life(net);
+    }
+    print_message("descriptors %u then %u, heap %zu then %zu bytes\n", descriptors, open_descriptors(),
+                  memory, mallinfo2().uordblks);
+    assert_int_equal(open_descriptors(), descriptors);
+    net_close(net);
+}
+
+static void one_program_opens_and_closes_many_times(void **state) {
+    (void)state;
+    net_close(open_net(NULL));
+    uint32_t descriptors = open_descriptors();
+    for (uint32_t i = 0; i < 20; i++) net_close(open_net(NULL));
+    assert_int_equal(open_descriptors(), descriptors);
+}
+
+static void a_machine_without_a_network_will_do(void **state) {
+    (void)state;
+    int status = run_alone("alone");
+    if (status == EXIT_SKIP) skip();
+    assert_int_equal(status, 0);
+}
+
+static void the_programs_signals_are_left_alone_unless_the_user_wants_otherwise(void **state) {
+    (void)state;
+    assert_int_equal(run_alone("signals"), 0);
+    setenv("UCX_ERROR_SIGNALS", "SEGV", 1);
+    int status = run_alone("signals");
+    unsetenv("UCX_ERROR_SIGNALS");
+    assert_int_equal(status, 1);
+}
+
+static void an_unknown_transport_is_an_error_in_words(void **state) {
+    (void)state;
+    struct net *net = NULL;
+    struct pawl_error e = {0};
+    assert_int_equal(net_open_ucx("pigeon", &net, &e), PAWL_IO);
+    assert_null(net);
+    assert_non_null(strstr(e.text, "UCX"));
+    net_close(NULL);
+}
+
+#define BOTH(test)                                                                                           \
+    {#test " (tcp)", test, NULL, NULL, tcp}, { #test " (posix)", test, NULL, NULL, posix }
+
+int main(int argc, char **argv) {
+    if (argc == 3) return play(argv[1], argv[2]);
+    static char tcp[] = "tcp,self", posix[] = "posix,self";
+    const struct CMUnitTest tests[] = {
+        BOTH(sends_to_a_killed_process_end),
+        BOTH(a_send_that_waits_for_its_receive_ends_when_the_process_dies),
+        BOTH(a_fence_waits_for_no_stopped_process_and_the_link_survives),
+        BOTH(closing_while_a_peer_is_stopped_ends),
+        BOTH(a_sleeper_is_woken_by_a_message),
+        cmocka_unit_test(peers_that_come_and_go_leave_nothing_behind),
+        cmocka_unit_test(one_program_opens_and_closes_many_times),
+        cmocka_unit_test(a_machine_without_a_network_will_do),
+        cmocka_unit_test(the_programs_signals_are_left_alone_unless_the_user_wants_otherwise),
+        cmocka_unit_test(an_unknown_transport_is_an_error_in_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
