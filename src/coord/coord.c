@@ -44,7 +44,7 @@ struct coord_action *coord_push(struct coord *c, enum coord_action_kind kind) {
         c->actions = list;
         c->action_count++;
     }
-    struct coord_action *action = &c->actions[c->action_count - 1];
+    struct coord_action *action = c->no_memory ? &c->scratch : &c->actions[c->action_count - 1];
     *action = (struct coord_action){.kind = kind};
     return action;
 }
@@ -218,6 +218,18 @@ static void check_invariants(const struct coord *c, const struct coord *before) 
         COORD_MUST(c->stages[stage].live > 0);
 }
 
+static size_t stop_without_memory(struct coord *c, const struct coord_action **actions) {
+    c->scratch = (struct coord_action){.kind = COORD_STOP,
+                                       .code = PAWL_MEMORY,
+                                       .why = "the coordinator has no memory left",
+                                       .rank = UINT32_MAX,
+                                       .view = c->view,
+                                       .version = c->final};
+    c->phase = PHASE_OVER;
+    *actions = &c->scratch;
+    return 1;
+}
+
 size_t coord_step(struct coord *c, const struct coord_event *event, const struct coord_action **actions) {
     c->action_count = 0;
     *actions = c->actions;
@@ -230,11 +242,7 @@ size_t coord_step(struct coord *c, const struct coord_event *event, const struct
     if (!coord_over(c) && c->died && c->phase != PHASE_STARTING) coord_fence_start(c);
     if (!coord_over(c)) coord_fence_advance(c);
     if (!coord_over(c)) coord_saves_advance(c);
-    if (c->no_memory) {
-        c->action_count = 0;
-        c->phase = PHASE_RUNNING;
-        coord_stop(c, PAWL_MEMORY, "the coordinator has no memory left");
-    }
+    if (c->no_memory) return stop_without_memory(c, actions);
     check_invariants(c, &before);
     *actions = c->actions;
     return c->action_count;

@@ -67,15 +67,15 @@ struct coord_config {
 };
 
 enum coord_event_kind {
-    COORD_READY,   /* rank is loaded at first_version and can be reached */
-    COORD_EXIT,    /* rank's process ended or its channel closed */
-    COORD_SUSPECT, /* rank cannot reach `peer` */
-    COORD_BEAT,    /* progress counter, busy flag */
-    COORD_REDUCED, /* view, report */
-    COORD_FENCED,  /* view, version, has_report (of iteration = version), report */
-    COORD_SAVED,   /* version, part, parts, ok */
+    COORD_READY,    /* rank is loaded at first_version and can be reached */
+    COORD_EXIT,     /* rank's process ended or its channel closed */
+    COORD_SUSPECT,  /* rank cannot reach `peer` */
+    COORD_BEAT,     /* progress counter, busy flag */
+    COORD_REDUCED,  /* view, report */
+    COORD_FENCED,   /* view, version, has_report (of iteration = version), report */
+    COORD_SAVED,    /* version, part, parts, ok */
     COORD_STOPPING, /* user asked to end: save the next final version and finish there */
-    COORD_TICK,    /* time passed */
+    COORD_TICK,     /* time passed */
     COORD_EVENT_COUNT
 };
 
@@ -106,19 +106,19 @@ struct coord_event {
 enum coord_verdict { COORD_UNDECIDED, COORD_ACCEPT, COORD_CLIP, COORD_SKIP };
 
 enum coord_action_kind {
-    COORD_FENCE,   /* rank, view */
-    COORD_GO,      /* rank, view, version, verdict (of iteration version-1, if it is settled here), clip, shift,
-                      optimistic; settle: whether version-1 must be settled from G */
-    COORD_DECIDE,  /* rank, view, iteration, verdict, clip, optimistic (for the next iteration) */
-    COORD_SAVE,    /* rank, version, part, parts */
-    COORD_DURABLE, /* rank, version */
-    COORD_KILL,    /* rank: make sure its process is gone; `why` */
-    COORD_FINISH,  /* rank: everything is durable, leave */
-    COORD_LOST,    /* stage: no live replica; the driver restarts from the newest durable step */
-    COORD_STOP,    /* code, why: the run cannot go on */
-    COORD_DECIDED, /* once per decision, for the driver's log: iteration, verdict, clip, norm, loss */
-    COORD_DIED,    /* once per death: rank, why */
-    COORD_SKIPPED, /* a due save was skipped: version */
+    COORD_FENCE, /* rank, view */
+    COORD_GO,    /* rank, view, version, verdict (of iteration version-1, if it is settled here), clip, shift,
+                    optimistic; settle: whether version-1 must be settled from G */
+    COORD_DECIDE,     /* rank, view, iteration, verdict, clip, optimistic (for the next iteration) */
+    COORD_SAVE,       /* rank, version, part, parts */
+    COORD_DURABLE,    /* rank, version */
+    COORD_KILL,       /* rank: make sure its process is gone; `why` */
+    COORD_FINISH,     /* rank: everything is durable, leave */
+    COORD_LOST,       /* stage: no live replica; the driver restarts from the newest durable step */
+    COORD_STOP,       /* code, why: the run cannot go on */
+    COORD_DECIDED,    /* once per decision, for the driver's log: iteration, verdict, clip, norm, loss */
+    COORD_DIED,       /* once per death: rank, why */
+    COORD_SKIPPED,    /* a due save was skipped: version */
     COORD_DURABLE_AT, /* once per durable version, for the driver's log: version */
     COORD_ACTION_COUNT
 };
@@ -155,7 +155,7 @@ size_t coord_step(struct coord *c, const struct coord_event *event, const struct
 const bool *coord_live(const struct coord *c);
 const bool *coord_has_grad(const struct coord *c);
 uint64_t coord_view(const struct coord *c);
-uint64_t coord_final(const struct coord *c);   /* newest final version */
+uint64_t coord_final(const struct coord *c);                  /* newest final version */
 bool coord_durable(const struct coord *c, uint64_t *version); /* false: none in this run of the process */
 
 /* For the explorer: a canonical digest of the state without times, and a deep copy. */

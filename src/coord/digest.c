@@ -96,8 +96,8 @@ struct coord *coord_copy(const struct coord *from) {
     to->stages = copy_bytes(from->stages, stages, stages, sizeof *from->stages, &failed);
     to->suspicions = copy_bytes(from->suspicions, from->suspicion_count, from->suspicion_room,
                                 sizeof *from->suspicions, &failed);
-    to->actions =
-        copy_bytes(from->actions, from->action_count, from->action_room, sizeof *from->actions, &failed);
+    to->actions = NULL; /* the last step's belong to the original */
+    to->action_count = to->action_room = 0;
     failed = !copy_saves(to, from) || failed;
     if (!failed) return to;
     coord_free(to);

@@ -90,6 +90,7 @@ struct coord {
 
     struct coord_action *actions;
     size_t action_count, action_room;
+    struct coord_action scratch; /* where actions go without memory, and the STOP that tells of it */
 };
 
 /* Programmer errors: checked in every build, since a coordinator that broke its own rules must not go on. */

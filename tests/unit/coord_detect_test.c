@@ -1,0 +1,357 @@
+/* What coord.h promises of failure detection. */
+#include "coord_script.h"
+
+#define ALL4 0xfu
+
+static void open_running(struct script *s) {
+    script_open(s, script_config(2, 2, 9));
+    script_start(s);
+    script_tick(s);
+}
+
+static void a_rank_without_a_beat_is_killed_after_beat_ns(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    assert_string_equal(script_wait(&s, 4, 0x7, 0), "");
+    assert_string_equal(script_wait(&s, 1, 0x7, 0), "KILL[3] no beat; DIED[3] no beat; FENCE[0 1 2] view=2");
+    script_close(&s);
+}
+
+static void two_silent_ranks_die_before_one_fence(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    assert_string_equal(
+        script_wait(&s, 5, 0x3, 0),
+        "KILL[2] no beat; DIED[2] no beat; KILL[3] no beat; DIED[3] no beat; FENCE[0 1] view=2");
+    script_close(&s);
+}
+
+static void silence_of_a_whole_stage_is_its_loss(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    assert_string_equal(script_wait(&s, 5, 0x5, 0),
+                        "KILL[1] no beat; DIED[1] no beat; KILL[3] no beat; DIED[3] no beat; LOST stage=1");
+    script_close(&s);
+}
+
+static void silence_before_ready_is_no_fault(void **state) {
+    (void)state;
+    struct script s;
+    script_open(&s, script_config(1, 2, 9));
+    script_tick(&s);
+    assert_string_equal(script_wait(&s, 59, 0, 0), "");
+    assert_string_equal(script_start(&s), "GO[0 1] view=1 v=0 optimistic shift=0");
+    assert_string_equal(script_wait(&s, 4, 0, 0), ""); /* beats count from GO on */
+    script_close(&s);
+}
+
+static void a_busy_rank_without_progress_is_killed_after_stall_ns(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    assert_string_equal(script_wait(&s, 20, ALL4, 0x2), "");
+    assert_string_equal(script_wait(&s, 1, ALL4, 0x2),
+                        "KILL[1] busy without progress; DIED[1] busy without progress; FENCE[0 2 3] view=2");
+    script_close(&s);
+}
+
+static void being_idle_before_being_busy_is_no_stall(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    uint64_t progress = 2;
+    for (int i = 0; i < 30; i++) { /* rank 0 works, rank 1 waits for it */
+        script_beat(&s, 0, progress++, true);
+        assert_string_equal(script_wait(&s, 1, 0xe, 0), "");
+    }
+    script_beat(&s, 0, progress, false);
+    assert_string_equal(script_wait(&s, 19, ALL4, 0x2), "");
+    script_close(&s);
+}
+
+static void progress_keeps_a_busy_rank_alive(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    for (uint64_t i = 2; i < 100; i++) {
+        script_beat(&s, 0, i, true);
+        assert_string_equal(script_wait(&s, 1, 0xe, 0), "");
+    }
+    script_close(&s);
+}
+
+static void a_rank_that_beats_but_does_not_answer_the_fence_is_killed(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_exit(&s, 0);
+    script_fenced(&s, 1, 0, -1);
+    script_fenced(&s, 2, 0, -1);
+    for (uint64_t i = 2; i < 21; i++) { /* even if it claims progress */
+        script_beat(&s, 3, i, true);
+        assert_string_equal(script_wait(&s, 1, 0x6, 0x6), "");
+    }
+    script_beat(&s, 3, 100, true);
+    assert_string_equal(
+        script_wait(&s, 1, 0x6, 0x6),
+        "KILL[3] it did not answer the fence; DIED[3] it did not answer the fence; FENCE[1 2] "
+        "view=3");
+    script_close(&s);
+}
+
+static void a_fenced_rank_that_still_says_busy_is_not_blamed_for_waiting(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_wait(&s, 10, ALL4, 0x2);
+    script_exit(&s, 0);
+    script_fenced(&s, 1, 0, -1);
+    script_fenced(&s, 2, 0, -1);
+    assert_string_equal(script_wait(&s, 19, 0xe, 0x2), "");
+    script_fenced(&s, 3, 0, -1);
+    assert_string_equal(script_wait(&s, 19, 0xe, 0x2), "");
+    script_close(&s);
+}
+
+static void if_nobody_is_busy_and_nothing_moves_the_view_is_fenced_again_then_stopped(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    for (int fence = 1; fence <= 2; fence++) {
+        char text[60];
+        snprintf(text, sizeof text, "FENCE[0 1 2 3] view=%d", fence + 1);
+        script_wait(&s, fence == 1 ? 1 : 0, ALL4, 0);
+        assert_string_equal(script_wait(&s, 20, ALL4, 0), text);
+        script_fence_all(&s, 0, -1);
+    }
+    assert_string_equal(script_wait(&s, 20, ALL4, 0),
+                        "STOP TIMEOUT: nobody is busy and nothing progresses, fence after fence");
+    script_close(&s);
+}
+
+static void progress_without_a_decision_does_not_allow_idle_fences_for_ever(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    const char *said = "";
+    int fences = 0;
+    for (uint64_t i = 0; i < 1000 && strstr(said, "STOP") == NULL; i++) {
+        for (uint32_t rank = 0; rank < 4; rank++) script_beat(&s, rank, 100 + i / 25, false);
+        s.now_ns += SECOND;
+        said = script_tick(&s);
+        if (strstr(said, "FENCE") != NULL) {
+            fences++;
+            said = script_fence_all(&s, 0, -1);
+        }
+    }
+    assert_string_equal(said, "STOP TIMEOUT: nobody is busy and nothing progresses, fence after fence");
+    assert_int_equal(fences, 2);
+    script_close(&s);
+}
+
+static void a_decision_forgives_the_idle_fences_before_it(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_wait(&s, 1, ALL4, 0);
+    for (uint64_t i = 0; i < 5; i++) {
+        assert_non_null(strstr(script_wait(&s, 20, ALL4, 0), "FENCE"));
+        script_fence_all(&s, i, -1);
+        script_iterate(&s, i, 1.0);
+    }
+    script_close(&s);
+}
+
+static void a_last_save_that_never_answers_ends_in_a_stop(void **state) {
+    (void)state;
+    struct script s;
+    script_open(&s, script_config(1, 1, 1));
+    script_start(&s);
+    script_tick(&s);
+    script_iterate(&s, 0, 1.0);
+    const char *said = "";
+    for (int i = 0; i < 200 && strstr(said, "STOP") == NULL; i++) {
+        said = script_wait(&s, 1, 1, 0);
+        if (strstr(said, "FENCE") != NULL) script_fence_all(&s, 1, -1);
+    }
+    assert_string_equal(said, "STOP TIMEOUT: nobody is busy and nothing progresses, fence after fence");
+    script_close(&s);
+}
+
+static void a_slow_last_save_that_progresses_is_waited_for(void **state) {
+    (void)state;
+    struct script s;
+    script_open(&s, script_config(1, 1, 1));
+    script_start(&s);
+    script_tick(&s);
+    script_iterate(&s, 0, 1.0);
+    for (uint64_t i = 2; i < 500; i++) {
+        script_beat(&s, 0, i / 15, false);
+        assert_string_equal(script_wait(&s, 1, 0, 0), "");
+    }
+    script_close(&s);
+}
+
+static void a_suspect_without_progress_dies_after_suspect_ns(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_wait(&s, 1, ALL4, 0);
+    assert_string_equal(script_suspect(&s, 0, 1), "");
+    assert_string_equal(script_wait(&s, 1, ALL4, 0), "");
+    assert_string_equal(
+        script_wait(&s, 1, ALL4, 0),
+        "KILL[1] its peers cannot reach it; DIED[1] its peers cannot reach it; FENCE[0 2 3] view=2");
+    script_close(&s);
+}
+
+static void a_suspect_that_progresses_and_is_not_suspected_anew_is_forgotten(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_wait(&s, 1, ALL4, 0);
+    script_suspect(&s, 0, 1);
+    script_wait(&s, 1, 0xd, 0);
+    script_beat(&s, 1, 50, true);
+    assert_string_equal(script_wait(&s, 1, 0xd, 0), "");
+    script_beat(&s, 1, 51, false);
+    assert_string_equal(script_wait(&s, 1, 0xd, 0), "");
+    script_suspect(&s, 0, 1); /* the first of a new count */
+    script_beat(&s, 1, 52, false);
+    s.now_ns += SECOND;
+    script_beat(&s, 1, 53, false);
+    s.now_ns += SECOND;
+    assert_string_equal(script_tick(&s), "");
+    script_close(&s);
+}
+
+static void a_new_suspicion_confirms_the_first_in_spite_of_progress(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_suspect(&s, 0, 1);
+    s.now_ns += SECOND;
+    script_beat(&s, 1, 50, true);
+    script_suspect(&s, 3, 1);
+    assert_string_equal(script_tick(&s), "");
+    s.now_ns += SECOND;
+    assert_string_equal(
+        script_tick(&s),
+        "KILL[1] its peers cannot reach it; DIED[1] its peers cannot reach it; FENCE[0 2 3] view=2");
+    script_close(&s);
+}
+
+static void a_suspect_that_exits_first_is_not_killed(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_suspect(&s, 0, 1);
+    assert_string_equal(script_exit(&s, 1),
+                        "DIED[1] its process ended or its channel closed; FENCE[0 2 3] view=2");
+    assert_string_equal(script_wait(&s, 4, 0xd, 0), "");
+    script_close(&s);
+}
+
+static void a_rank_cut_off_from_all_falls_itself_and_not_those_it_accuses(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    for (uint32_t peer = 0; peer < 3; peer++) script_suspect(&s, 3, peer);
+    script_suspect(&s, 1, 3);
+    script_suspect(&s, 2, 3);
+    script_wait(&s, 1, ALL4, 0);
+    assert_string_equal(
+        script_wait(&s, 1, ALL4, 0),
+        "KILL[3] its peers cannot reach it; DIED[3] its peers cannot reach it; FENCE[0 1 2] view=2");
+    script_fence_all(&s, 0, -1);
+    assert_string_equal(script_wait(&s, 4, 0x7, 0), "");
+    script_close(&s);
+}
+
+static void of_two_that_accuse_each_other_the_better_replicated_one_falls(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_exit(&s, 2);
+    script_fence_all(&s, 0, -1);
+    script_wait(&s, 1, 0xb, 0);
+    script_suspect(&s, 1, 0); /* rank 0 is the last of its stage */
+    script_suspect(&s, 0, 1);
+    script_wait(&s, 1, 0xb, 0);
+    assert_string_equal(
+        script_wait(&s, 1, 0xb, 0),
+        "KILL[1] its peers cannot reach it; DIED[1] its peers cannot reach it; FENCE[0 3] view=3");
+    script_close(&s);
+}
+
+static void a_coordinator_that_was_stopped_itself_blames_nobody_at_first(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_wait(&s, 1, ALL4, ALL4);
+    s.now_ns += 3600 * SECOND;
+    assert_string_equal(script_tick(&s), "");
+    assert_string_equal(script_wait(&s, 4, 0x7, 0x7), "");
+    assert_string_equal(script_wait(&s, 1, 0x7, 0x7),
+                        "KILL[3] no beat; DIED[3] no beat; FENCE[0 1 2] view=2");
+    script_close(&s);
+}
+
+static void ticks_that_are_always_late_still_find_the_dead(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    s.now_ns += 6 * SECOND;
+    for (uint32_t rank = 0; rank < 3; rank++) script_beat(&s, rank, 2, false);
+    assert_string_equal(script_tick(&s), "KILL[3] no beat; DIED[3] no beat; FENCE[0 1 2] view=2");
+    script_fence_all(&s, 0, -1);
+    s.now_ns += 6 * SECOND;
+    assert_string_equal(script_tick(&s), "");
+    s.now_ns += 6 * SECOND;
+    assert_non_null(strstr(script_tick(&s), "LOST"));
+    script_close(&s);
+}
+
+static void a_clock_that_jumps_back_is_ignored(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_wait(&s, 1, ALL4, 0);
+    s.now_ns = INT64_MIN;
+    assert_string_equal(script_tick(&s), "");
+    s.now_ns = 3 * SECOND;
+    assert_string_equal(script_tick(&s), "");
+    script_close(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_without_a_beat_is_killed_after_beat_ns),
+        cmocka_unit_test(two_silent_ranks_die_before_one_fence),
+        cmocka_unit_test(silence_of_a_whole_stage_is_its_loss),
+        cmocka_unit_test(silence_before_ready_is_no_fault),
+        cmocka_unit_test(a_busy_rank_without_progress_is_killed_after_stall_ns),
+        cmocka_unit_test(being_idle_before_being_busy_is_no_stall),
+        cmocka_unit_test(progress_keeps_a_busy_rank_alive),
+        cmocka_unit_test(a_rank_that_beats_but_does_not_answer_the_fence_is_killed),
+        cmocka_unit_test(a_fenced_rank_that_still_says_busy_is_not_blamed_for_waiting),
+        cmocka_unit_test(if_nobody_is_busy_and_nothing_moves_the_view_is_fenced_again_then_stopped),
+        cmocka_unit_test(progress_without_a_decision_does_not_allow_idle_fences_for_ever),
+        cmocka_unit_test(a_decision_forgives_the_idle_fences_before_it),
+        cmocka_unit_test(a_last_save_that_never_answers_ends_in_a_stop),
+        cmocka_unit_test(a_slow_last_save_that_progresses_is_waited_for),
+        cmocka_unit_test(a_suspect_without_progress_dies_after_suspect_ns),
+        cmocka_unit_test(a_suspect_that_progresses_and_is_not_suspected_anew_is_forgotten),
+        cmocka_unit_test(a_new_suspicion_confirms_the_first_in_spite_of_progress),
+        cmocka_unit_test(a_suspect_that_exits_first_is_not_killed),
+        cmocka_unit_test(a_rank_cut_off_from_all_falls_itself_and_not_those_it_accuses),
+        cmocka_unit_test(of_two_that_accuse_each_other_the_better_replicated_one_falls),
+        cmocka_unit_test(a_coordinator_that_was_stopped_itself_blames_nobody_at_first),
+        cmocka_unit_test(ticks_that_are_always_late_still_find_the_dead),
+        cmocka_unit_test(a_clock_that_jumps_back_is_ignored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
