@@ -1,8 +1,8 @@
 /* `pawl train`: arguments in, one call of pawl_train, a summary or the report out.
  *
- * argp parses and prints the help; its own error messages are silenced, because an error here is one line
- * that names the option. What an override or a fault means, the library says. Tested in
- * tests/e2e/cli_test.py. */
+ * argp parses and formats the help; its own error messages are silenced, because an error here is one line
+ * that names the option, and that silences its own --help, too, hence ours. What an override or a fault
+ * means, the library says. Tested in tests/e2e/cli_test.py. */
 #include <argp.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -13,11 +13,21 @@
 struct arguments {
     struct pawl_train_options options;
     const char **sets, **injects; /* room for argc each */
-    bool json, spec_help;
+    bool json, help, usage, spec_help;
     char problem[256]; /* with the arguments; empty: none */
 };
 
-enum { KEY_STEPS = 256, KEY_SET, KEY_INJECT, KEY_REPORT, KEY_LOG, KEY_SCRATCH, KEY_JSON, KEY_SPEC_HELP };
+enum {
+    KEY_USAGE = 256,
+    KEY_STEPS,
+    KEY_SET,
+    KEY_INJECT,
+    KEY_REPORT,
+    KEY_LOG,
+    KEY_SCRATCH,
+    KEY_JSON,
+    KEY_SPEC_HELP
+};
 
 static const struct argp_option option_list[] = {
     {"steps", KEY_STEPS, "N", 0, "Optimizer steps of the whole run, instead of run.steps", 1},
@@ -33,15 +43,19 @@ static const struct argp_option option_list[] = {
     {"log", KEY_LOG, "FILE.jsonl", 0, "Append events here, too (always to run.dir/log.jsonl)", 2},
     {"quiet", 'q', NULL, 0, "No progress on the standard error output", 2},
     {"json", KEY_JSON, NULL, 0, "Print the report as JSON on the standard output, instead of the summary", 2},
+    {"help", 'h', NULL, 0, "Print this text, and stop", 3},
+    {"usage", KEY_USAGE, NULL, 0, "Print the options in short, and stop", 3},
     {"spec-help", KEY_SPEC_HELP, NULL, 0, "Print all sections and keys of a spec, and stop", 3},
     {0},
 };
 
 static const char doc[] =
     "Train the run that SPEC.yaml describes, saving all the time. The same command resumes it at the newest "
-    "durable step; workers that die are done without; the weights are the same bits either way."
-    "\v"
-    "Examples:\n"
+    "durable step; workers that die are done without; the weights are the same bits either way.";
+
+/* After the options; argp would wrap these lines. */
+static const char examples[] =
+    "\nExamples:\n"
     "  pawl train examples/text.yaml\n"
     "  pawl train examples/text.yaml --steps 200 --set optimizer.lr=5e-4 --set run.dir=runs/b\n"
     "  pawl train examples/text.yaml --inject kill:3@50 --json --quiet\n"
@@ -62,21 +76,32 @@ static void blame(struct arguments *a, const char *format, const char *what) {
     if (a->problem[0] == 0) memcpy(a->problem, text, sizeof text);
 }
 
+/* The option that "--name" or "--name=value" means: its whole name, or the only one that begins so. */
+static const struct argp_option *option_of(const char *argument) {
+    const struct argp_option *found = NULL;
+    size_t size = strcspn(argument, "=");
+    if (size < 3 || strncmp(argument, "--", 2) != 0) return NULL;
+    for (const struct argp_option *o = option_list; o->name != NULL; o++) {
+        if (strncmp(o->name, argument + 2, size - 2) != 0) continue;
+        if (strlen(o->name) == size - 2) return o;
+        if (found != NULL) return NULL;
+        found = o;
+    }
+    return found;
+}
+
 /* getopt has refused `argument`: say why. */
 static void blame_option(struct arguments *a, const char *argument) {
-    size_t size = strcspn(argument, "=");
-    for (const struct argp_option *o = option_list; o->name != NULL; o++) {
-        if (size < 3 || strncmp(argument, "--", 2) != 0 || strlen(o->name) != size - 2) continue;
-        if (strncmp(o->name, argument + 2, size - 2) != 0) continue;
-        if (o->arg == NULL) {
-            blame(a, "option --%s takes no value", o->name);
-        } else {
-            char wanted[128];
-            snprintf(wanted, sizeof wanted, "%s needs a value (%s)", o->name, o->arg);
-            blame(a, "option --%s", wanted);
-        }
+    const struct argp_option *o = option_of(argument);
+    char what[128];
+    if (o == NULL) {
+        blame(a, "there is no option \"%s\", or more than one that begins so", argument);
+    } else if (o->arg == NULL) {
+        blame(a, "option --%s takes no value", o->name);
+    } else {
+        snprintf(what, sizeof what, "%s needs a value (%s)", o->name, o->arg);
+        blame(a, "option --%s", what);
     }
-    blame(a, "there is no option \"%s\", or more than one that begins so", argument);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
@@ -108,6 +133,12 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_JSON:
         a->json = true;
         return 0;
+    case 'h':
+        a->help = true;
+        return 0;
+    case KEY_USAGE:
+        a->usage = true;
+        return 0;
     case KEY_SPEC_HELP:
         a->spec_help = true;
         return 0;
@@ -123,21 +154,19 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* --help ends with the exit codes, which are no constant text. */
-static char *help_filter(int key, const char *text, void *input) {
-    (void)input;
-    if (key != ARGP_KEY_HELP_POST_DOC || text == NULL) return (char *)text;
-    char *codes = cli_exit_codes(), *joined = NULL;
-    if (codes == NULL || asprintf(&joined, "%s%s", text, codes) < 0) joined = strdup(text);
-    free(codes);
-    return joined;
+static const struct argp parser = {option_list, parse, "SPEC.yaml", doc, NULL, NULL, NULL};
+
+static int print_usage(void) {
+    char name[] = "pawl train";
+    argp_help(&parser, stdout, ARGP_HELP_USAGE, name);
+    return fflush(stdout) == 0 ? 0 : cli_error(PAWL_IO, "writing the help: %s", strerror(errno));
 }
 
-static const struct argp parser = {option_list, parse, "SPEC.yaml", doc, NULL, help_filter, NULL};
-
 int cli_train_help(FILE *out) {
-    char name[] = "pawl train";
-    argp_help(&parser, out, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, name);
+    char name[] = "pawl train", *codes = cli_exit_codes();
+    argp_help(&parser, out, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
+    fprintf(out, "%s%s", examples, codes != NULL ? codes : "");
+    free(codes);
     return fflush(out) == 0 ? 0 : cli_error(PAWL_IO, "writing the help: %s", strerror(errno));
 }
 
@@ -169,6 +198,8 @@ static int run(const struct arguments *a) {
     struct pawl_train_report report = {0};
     struct pawl_error e = {0};
     if (a->problem[0] != 0) return cli_error(PAWL_ARGUMENT, "%s; see pawl train --help", a->problem);
+    if (a->help) return cli_train_help(stdout);
+    if (a->usage) return print_usage();
     if (a->spec_help) return print_text(pawl_train_spec_help());
     if (a->options.spec_path == NULL)
         return cli_error(PAWL_ARGUMENT, "the spec is missing: pawl train SPEC.yaml; see pawl train --help");
@@ -189,7 +220,7 @@ int cli_train(int argc, char **argv) {
     } else {
         a.options.sets = a.sets;
         a.options.injects = a.injects;
-        error_t err = argp_parse(&parser, argc, argv, ARGP_NO_ERRS, NULL, &a);
+        error_t err = argp_parse(&parser, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, &a);
         if (err != 0) blame(&a, "the arguments cannot be read: %s", strerror(err));
         exit_code = run(&a);
     }
