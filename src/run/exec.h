@@ -5,7 +5,7 @@
  * out as soon as there is something to send, and a micro-batch's slot is returned when its weight-gradient
  * is done and its sends have left. R and S are the worker's business: the tick stops there and goes on after
  * exec_pass. Each contribution is entered once; a second entry is an internal error, not a wrong sum.
- * Tested in tests/unit/run_exec_test.c and tests/storm. */
+ * Tested in tests/storm and tests/e2e. */
 #ifndef RUN_EXEC_H
 #define RUN_EXEC_H
 

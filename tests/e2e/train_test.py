@@ -1,0 +1,293 @@
+"""Real training with real processes: whatever is killed, the final weights are those of the undisturbed run.
+
+Standard library only. Needs PAWL_BUILD_DIR; PAWL_E2E=long runs every rank at every fault point with more runs."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(os.environ.get("PAWL_BUILD_DIR", "build"))
+PAWL = BUILD / "pawl"
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+LONG = os.environ.get("PAWL_E2E") == "long"
+TIMEOUT = 300  # a guard against a hang, not a measure of speed
+
+STEPS = 6
+SPEC = """
+run: {{dir: {dir}, steps: {steps}, seed: 11}}
+model: {{layers: 4, heads: 2, width: 16, context: 16, vocabulary: 256, tied: {tied}, dropout: 0.1}}
+data: {{path: {text}, format: bytes}}
+parallel: {{pipelines: {pipelines}, stages: {stages}, microbatches: 3, batch: 2, schedule: 1f1b}}
+optimizer: {{lr: 0.01, clip_norm: {clip}}}
+save: {{every: 1, in_flight: 2, keep: 2}}
+failure: {{timeout_s: 2}}
+"""
+
+
+def fault_points():
+    text = (SOURCE / "src/base/fault.def").read_text()
+    return re.findall(r'^X\(\w+, "([^"]+)"\)', text, re.M)
+
+
+class Train(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="pawl-e2e-"))
+        rng = random.Random(5)
+        words = ["lorem", "ipsum", "the", "of", "ratchet", "pawl", "wheel", "turns", "and", "holds"]
+        cls.text = cls.root / "text.txt"
+        cls.text.write_text(" ".join(rng.choice(words) for _ in range(4000)))
+        cls.serial = 0
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.root, ignore_errors=True)
+
+    def spec(self, **changes):
+        type(self).serial += 1
+        values = dict(dir=self.root / f"run{self.serial}", steps=STEPS, text=self.text, pipelines=2, stages=2,
+                      tied="true", clip="0.5")
+        values.update(changes)
+        path = self.root / f"spec{self.serial}.yaml"
+        path.write_text(SPEC.format(**values))
+        return path, pathlib.Path(values["dir"])
+
+    def run_pawl(self, spec, *options, expect=0):
+        done = subprocess.run([PAWL, "train", spec, "--quiet", *options], capture_output=True, text=True,
+                              timeout=TIMEOUT)
+        self.assertEqual(done.returncode, expect, f"{options}: {done.stdout}\n{done.stderr}")
+        return done
+
+    def report(self, folder):
+        return json.loads((folder / "report.json").read_text())
+
+    def events(self, folder, kind):
+        found = []
+        for line in (folder / "log.jsonl").read_text().splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # a line torn by a kill
+            if event.get("event") == kind:
+                found.append(event)
+        return found
+
+    def reference(self, **changes):
+        spec, folder = self.spec(**changes)
+        self.run_pawl(spec)
+        return self.report(folder)
+
+    # ---- promise 3
+
+    def test_a_kill_of_each_rank_at_each_moment_ends_in_the_same_bits(self):
+        want = self.reference()
+        self.assertEqual(want["final_step"], STEPS)
+        self.assertEqual(want["failures"], 0)
+        points = fault_points()
+        self.assertGreaterEqual(len(points), 12)
+        hit = 0
+        for rank in range(4):
+            # All points for every rank in the long run; else every point once, and every rank at three.
+            mine = points if LONG else [p for i, p in enumerate(points) if i % 4 == rank] + ["reduce", "step", "save-data"]
+            for point in dict.fromkeys(mine):
+                with self.subTest(rank=rank, point=point):
+                    spec, folder = self.spec()
+                    self.run_pawl(spec, "--inject", f"kill:{rank}@3:{point}")
+                    got = self.report(folder)
+                    self.assertEqual(got["weights_sha256"], want["weights_sha256"])
+                    self.assertEqual(got["loss_last"], want["loss_last"])
+                    self.assertLessEqual(got["failures"], 1)
+                    hit += got["failures"]
+        self.assertGreaterEqual(hit, 16, "the kills hardly ever struck")
+
+    def test_two_kills_in_different_stages_end_in_the_same_bits(self):
+        want = self.reference(stages=4)
+        spec, folder = self.spec(stages=4)
+        self.run_pawl(spec, "--inject", "kill:1@2", "--inject", "kill:6@3:reduce")
+        got = self.report(folder)
+        self.assertEqual(got["failures"], 2)
+        self.assertEqual(got["weights_sha256"], want["weights_sha256"])
+
+    def test_untied_and_unclipped_runs_survive_too(self):
+        for tied, clip in (("false", "0"), ("true", "0"), ("false", "0.5")):
+            with self.subTest(tied=tied, clip=clip):
+                want = self.reference(tied=tied, clip=clip)
+                spec, folder = self.spec(tied=tied, clip=clip)
+                self.run_pawl(spec, "--inject", "kill:0@2:input-gradient")
+                self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"])
+
+    def test_a_stage_that_lost_every_replica_goes_back_to_the_newest_durable_step(self):
+        want = self.reference()
+        spec, folder = self.spec()
+        self.run_pawl(spec, "--inject", "kill:1@3", "--inject", "kill:3@4")
+        got = self.report(folder)
+        self.assertEqual(got["restarts"], 1)
+        self.assertEqual(got["weights_sha256"], want["weights_sha256"])
+
+    # ---- promise 1 and resume
+
+    def test_everything_killed_resumes_with_the_same_command(self):
+        want = self.reference()
+        spec, folder = self.spec()
+        command = ("--inject", "kill:all@3")
+        self.run_pawl(spec, *command, expect=-signal.SIGKILL)
+        announced = [e["step"] for e in self.events(folder, "durable")]
+        self.run_pawl(spec, *command)
+        got = self.report(folder)
+        self.assertEqual(got["weights_sha256"], want["weights_sha256"])
+        if announced:
+            self.assertGreaterEqual(got["resumed_from"], max(announced))
+
+    def test_a_launcher_killed_at_a_random_moment_leaves_no_orphans_and_resumes(self):
+        want = self.reference()
+        for attempt in range(10 if LONG else 3):
+            with self.subTest(attempt=attempt):
+                spec, folder = self.spec()
+                run = subprocess.Popen([PAWL, "train", spec, "--quiet"], start_new_session=True)
+                time.sleep(random.Random(attempt).uniform(0.05, 0.8))
+                os.kill(run.pid, signal.SIGKILL)
+                run.wait()
+                self.assertTrue(self.session_ends(run.pid), "a worker outlived its launcher")
+                self.run_pawl(spec)
+                self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"])
+
+    def session_ends(self, session):
+        deadline = time.monotonic() + TIMEOUT
+        while time.monotonic() < deadline:
+            alive = subprocess.run(["ps", "-o", "stat=", "-s", str(session)], capture_output=True, text=True)
+            if not [s for s in alive.stdout.split() if not s.startswith("Z")]:
+                return True
+            time.sleep(0.02)
+        return False
+
+    def test_sigterm_saves_and_ends_and_the_same_command_goes_on(self):
+        want = self.reference(steps=40)
+        spec, folder = self.spec(steps=40)
+        run = subprocess.Popen([PAWL, "train", spec, "--quiet"])
+        log = folder / "log.jsonl"
+        while not (log.exists() and '"event":"step"' in log.read_text()):
+            self.assertIsNone(run.poll())
+            time.sleep(0.01)
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(run.wait(TIMEOUT), 0)
+        stopped = self.report(folder)
+        self.assertEqual(stopped["last_durable_step"], stopped["final_step"])
+        self.run_pawl(spec)
+        self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"])
+
+    def test_more_steps_continue_a_finished_run(self):
+        want = self.reference(steps=STEPS + 3)
+        spec, folder = self.spec()
+        self.run_pawl(spec)
+        self.run_pawl(spec, "--steps", str(STEPS + 3))
+        got = self.report(folder)
+        self.assertEqual(got["resumed_from"], STEPS)
+        self.assertEqual(got["weights_sha256"], want["weights_sha256"])
+        again = self.run_pawl(spec, "--steps", str(STEPS + 3))
+        self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"], again.stdout)
+
+    def test_a_worker_that_is_stopped_is_replaced_by_its_peers(self):
+        want = self.reference(steps=40)
+        spec, folder = self.spec(steps=40)
+        run = subprocess.Popen([PAWL, "train", spec, "--quiet"])
+        log = folder / "log.jsonl"
+        while not (log.exists() and '"event":"step"' in log.read_text()):
+            self.assertIsNone(run.poll())
+            time.sleep(0.01)
+        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(run.pid)], capture_output=True, text=True)
+        os.kill(int(children.stdout.split()[1]), signal.SIGSTOP)
+        self.assertEqual(run.wait(TIMEOUT), 0)
+        got = self.report(folder)
+        self.assertEqual(got["failures"], 1)
+        self.assertEqual(got["weights_sha256"], want["weights_sha256"])
+
+    # ---- promise 2: never wrong bytes
+
+    def test_a_damaged_newest_step_is_walked_back_over_and_the_end_is_the_same(self):
+        want = self.reference()
+        spec, folder = self.spec()
+        self.run_pawl(spec, "--steps", "4")
+        newest = max((p for p in (folder / "store/rank-0001").iterdir() if p.stat().st_size > 4096),
+                     key=lambda p: p.stat().st_mtime)
+        raw = bytearray(newest.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        raw[-1] ^= 1
+        newest.write_bytes(raw)
+        self.run_pawl(spec)
+        got = self.report(folder)
+        self.assertLess(got["resumed_from"] if got["resumed_from"] is not None else 0, 5)
+        self.assertEqual(got["weights_sha256"], want["weights_sha256"])
+
+    # ---- promise 6 and bad input
+
+    def refused(self, spec, *options, code=64, words=()):
+        done = subprocess.run([PAWL, "train", spec, *options], capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertEqual(done.returncode, code, done.stderr)
+        lines = done.stderr.strip().splitlines()
+        self.assertTrue(lines[-1].startswith("pawl: error:"), done.stderr)
+        for word in words:
+            self.assertIn(word, lines[-1])
+
+    def test_a_spec_that_does_not_fit_is_refused_before_anything_starts(self):
+        spec, folder = self.spec()
+        self.refused(spec, "--set", "parallel.stages=9", words=("parallel.stages", "9", "4"))
+        self.refused(spec, "--set", "parallel.microbatches=0", words=("parallel.microbatches",))
+        self.refused(spec, "--set", "data.path=/nonexistent/text", words=("data.path", "/nonexistent/text"))
+        self.refused(spec, "--set", "model.colour=3", words=("colour",))
+        self.refused(spec, "--inject", "kill:4@2", words=("kill:4@2",))
+        self.refused(spec, "--inject", "kill:1@2:nowhere", words=("nowhere",))
+        broken = self.root / "broken.yaml"
+        broken.write_text("run: {dir: [unclosed\n")
+        self.refused(broken, words=("broken.yaml",))
+        self.assertFalse(folder.exists(), "something was made before the spec was accepted")
+
+    def test_another_models_run_folder_is_refused(self):
+        spec, folder = self.spec()
+        self.run_pawl(spec, "--steps", "2")
+        self.refused(spec, "--set", "model.width=32", code=76, words=("model.width", "16", "32"))
+        self.refused(spec, "--set", "optimizer.lr=0.5", code=76, words=("optimizer.lr",))
+        self.run_pawl(spec)  # and the folder is as it was
+
+    def test_durable_steps_that_vanished_do_not_mean_a_silent_start_from_zero(self):
+        spec, folder = self.spec()
+        self.run_pawl(spec, "--steps", "2")
+        shutil.rmtree(folder / "store")
+        self.refused(spec, code=65, words=("--from-scratch",))
+        self.run_pawl(spec, "--from-scratch")
+
+    def test_two_runs_on_one_folder_exclude_each_other(self):
+        spec, folder = self.spec(steps=2000)
+        run = subprocess.Popen([PAWL, "train", spec, "--quiet"])
+        try:
+            while not (folder / "log.jsonl").exists():
+                self.assertIsNone(run.poll())
+                time.sleep(0.01)
+            self.refused(spec, code=75, words=(str(folder),))
+        finally:
+            run.kill()
+            run.wait()
+
+    def test_the_report_and_the_export_hold_what_they_promise(self):
+        spec, folder = self.spec()
+        out = self.root / "exported"
+        self.run_pawl(spec, "--report", str(self.root / "r.json"), "--set", f"save.export_dir={out}")
+        report = json.loads((self.root / "r.json").read_text())
+        for key in ("final_step", "weights_sha256", "loss_first", "loss_last", "tokens_per_s", "failures",
+                    "iterations_redone", "last_durable_step", "resumed_from"):
+            self.assertIn(key, report)
+        self.assertEqual(report["last_durable_step"], STEPS)
+        self.assertIsNone(report["resumed_from"])
+        self.assertLess(report["loss_last"], report["loss_first"])
+        self.assertTrue((out / "model.safetensors").exists() and (out / "config.json").exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
