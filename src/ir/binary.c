@@ -24,8 +24,8 @@
 
 _Static_assert(IR_PIPELINES_MAX < NONE16 && IR_MICROBATCHES_MAX < NONE16, "16 bits hold every index");
 
+/* ir_shape_fault has refused what 16 bits cannot hold. */
 static void put_index(struct bytes *out, uint32_t v) {
-    if (v != IR_NONE && v >= NONE16) out->failed = true;
     bytes_put_u16(out, v == IR_NONE ? NONE16 : (uint16_t)v);
 }
 

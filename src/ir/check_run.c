@@ -1,10 +1,13 @@
 /* The independent checker, second half: execute the lists.
  *
- * Sends never block, receives wait, R waits until every live worker of its stage has come to its R. A worker
- * runs until its next instruction has to wait; whoever sends to it, or completes its R, puts it back
- * on the list of runnable workers. Every instruction runs once and wakes at most one worker, R's as many as
- * the stage has: O(instructions). Workers that do not reach their end wait for each other.
- * Tested in tests/unit/ir_check_test.c. */
+ * Sends never block, receives wait. A worker runs until its next instruction has to wait; whoever sends to it
+ * puts it back on the list of runnable workers. Every instruction runs once and wakes at most one worker:
+ * O(instructions). Workers that do not reach their end wait for each other.
+ *
+ * R needs no execution of its own. Nothing but S follows it (check.c), so a worker at its R has sent all that
+ * others wait for; hence, if no worker is left at a receive, all have come to their R, every barrier
+ * opens, and if some are, a barrier would not have helped them.
+ * Tested in tests/unit/ir_check_test.c and tests/unit/ir_mutation_test.c. */
 #include "ir/check.h"
 
 #include <stdlib.h>
@@ -13,8 +16,6 @@ struct run {
     struct check *check;
     uint32_t *position;   /* [workers] next instruction */
     bool *queued;         /* [workers] */
-    bool *arrived;        /* [workers] came to its R */
-    uint32_t *live;       /* [stages] live workers that have not come to their R yet */
     uint32_t *queue;      /* [workers] a stack: the order does not matter */
     uint32_t queue_count; /* each worker is in it at most once */
 };
@@ -40,16 +41,6 @@ static bool input_is_there(const struct run *r, const struct ir_instruction *in,
     return state & (in->op == IR_F ? CHECK_FORWARD_RAN : CHECK_INPUT_RAN);
 }
 
-/* True when the whole stage has arrived; the last to arrive wakes the others. */
-static bool pass_barrier(struct run *r, uint32_t worker, uint32_t stage) {
-    if (r->arrived[worker]) return r->live[stage] == 0;
-    r->arrived[worker] = true;
-    if (--r->live[stage] > 0) return false;
-    for (uint32_t p = 0; p < r->check->plan->pipelines; p++)
-        if (ir_plan_worker(r->check->plan, p, stage)->alive) wake(r, p, stage);
-    return true;
-}
-
 static void execute(struct run *r, const struct ir_instruction *in, uint32_t stage) {
     uint8_t ran = in->op == IR_F ? CHECK_FORWARD_RAN : CHECK_INPUT_RAN;
     if (in->op != IR_F && in->op != IR_I && in->op != IR_B) return;
@@ -62,13 +53,12 @@ static void run_worker(struct run *r, uint32_t worker) {
     uint32_t stage = worker % r->check->plan->stages;
     for (; r->position[worker] < list->count; r->position[worker]++) {
         const struct ir_instruction *in = &list->instructions[r->position[worker]];
-        if (in->op == IR_R ? !pass_barrier(r, worker, stage) : !input_is_there(r, in, stage)) return;
+        if (!input_is_there(r, in, stage)) return;
         execute(r, in, stage);
     }
 }
 
-/* The worker that the given one waits for. Both are blocked at a receive: nothing comes after R but S, so a
- * worker at its R has sent all it has to send. */
+/* The worker that the given one waits for; both are blocked at a receive. */
 static uint32_t waits_for(const struct run *r, uint32_t worker) {
     const struct ir_worker *list = &r->check->plan->workers[worker];
     const struct ir_instruction *in = &list->instructions[r->position[worker]];
@@ -91,41 +81,30 @@ static pawl_code fail_cyclic(const struct run *r, uint32_t blocked) {
 
 static pawl_code run_all(struct run *r) {
     const struct ir_plan *plan = r->check->plan;
-    for (uint32_t w = 0; w < r->check->workers; w++) {
-        if (!plan->workers[w].alive) continue;
-        r->live[w % plan->stages]++;
-        wake(r, w / plan->stages, w % plan->stages);
-    }
+    for (uint32_t w = 0; w < r->check->workers; w++) wake(r, w / plan->stages, w % plan->stages);
     while (r->queue_count > 0) {
         uint32_t worker = r->queue[--r->queue_count];
         r->queued[worker] = false;
         run_worker(r, worker);
     }
-    for (uint32_t w = 0; w < r->check->workers; w++) {
-        const struct ir_worker *list = &plan->workers[w];
-        bool at_receive = r->position[w] < list->count && list->instructions[r->position[w]].op != IR_R;
-        if (at_receive) return fail_cyclic(r, w);
-    }
-    return PAWL_OK; /* nobody is at a receive, so all have come to R, so all have passed it */
+    for (uint32_t w = 0; w < r->check->workers; w++)
+        if (r->position[w] < plan->workers[w].count) return fail_cyclic(r, w);
+    return PAWL_OK;
 }
 
 pawl_code check_run(struct check *c) {
     struct run r = {.check = c};
     r.position = calloc(c->workers, sizeof *r.position);
     r.queued = calloc(c->workers, sizeof *r.queued);
-    r.arrived = calloc(c->workers, sizeof *r.arrived);
-    r.live = calloc(c->plan->stages, sizeof *r.live);
     r.queue = calloc(c->workers, sizeof *r.queue);
     pawl_code code;
-    if (r.position == NULL || r.queued == NULL || r.arrived == NULL || r.live == NULL || r.queue == NULL)
+    if (r.position == NULL || r.queued == NULL || r.queue == NULL)
         code = error_set(c->e, PAWL_MEMORY, 0, "plan: no memory to check %llu workers",
                          (unsigned long long)c->workers);
     else
         code = run_all(&r);
     free(r.position);
     free(r.queued);
-    free(r.arrived);
-    free(r.live);
     free(r.queue);
     return code;
 }

@@ -90,21 +90,32 @@ static void the_largest_indices_read_back(void **state) {
     bytes_close(&raw);
 }
 
+static void assert_not_encoded(const struct ir_plan *plan) {
+    struct bytes raw = {0};
+    ir_encode(plan, &raw);
+    assert_true(raw.failed);
+    bytes_close(&raw);
+}
+
 static void a_plan_that_the_form_cannot_hold_fails_to_encode(void **state) {
     (void)state;
     struct ir_plan *plan = sample();
     struct ir_instruction *in = &plan->workers[0].instructions[0];
-    struct bytes raw = {0};
-    in->to = UINT16_MAX;
-    ir_encode(plan, &raw);
-    assert_true(raw.failed);
-    bytes_clear(&raw);
-    in->to = 0;
+    uint32_t right = in->to;
+    static const uint32_t wrong[] = {2, UINT16_MAX, UINT16_MAX + 2}; /* of 2 pipelines */
+    for (size_t i = 0; i < 3; i++) {
+        in->to = wrong[i];
+        assert_not_encoded(plan);
+    }
+    in->to = right;
+    in->op = IR_OP_COUNT;
+    assert_not_encoded(plan);
+    in->op = IR_R; /* with a micro-batch */
+    assert_not_encoded(plan);
+    in->op = IR_F;
     plan->workers[0].alive = false;
-    ir_encode(plan, &raw);
-    assert_true(raw.failed);
+    assert_not_encoded(plan);
     ir_plan_free(plan);
-    bytes_close(&raw);
 }
 
 static void every_truncation_is_refused(void **state) {

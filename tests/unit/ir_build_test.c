@@ -123,6 +123,13 @@ static void assert_balanced(const struct ir_plan *plan) {
     }
 }
 
+static void assert_forwards_come_first(const struct ir_plan *plan) {
+    for (uint32_t w = 0; w < plan->pipelines * plan->stages; w++)
+        for (uint32_t i = 1; i < plan->workers[w].count; i++)
+            if (plan->workers[w].instructions[i].op == IR_F)
+                assert_int_equal(plan->workers[w].instructions[i - 1].op, IR_F);
+}
+
 static void try_every_alive_set(enum ir_schedule schedule, uint32_t pipelines, uint32_t stages,
                                 uint32_t microbatches) {
     bool alive[16];
@@ -136,6 +143,7 @@ static void try_every_alive_set(enum ir_schedule schedule, uint32_t pipelines, u
         assert_valid(plan, ir_schedule_name(schedule));
         if (set % 97 == 0) assert_int_equal(oracle_judge(plan), ORACLE_VALID);
         assert_balanced(plan);
+        if (schedule == IR_GPIPE) assert_forwards_come_first(plan);
         ir_plan_free(plan);
     }
 }

@@ -85,6 +85,8 @@ static void errors_name_line_and_column(void **state) {
         {"pawl-plan 1pipelines=1", "line 1 column 12: wanted a blank, had 'p'"},
         {"pawl-plan 1 pipelines=0 ", "line 1 column 23: wanted a number in 1..4096, had '0'"},
         {"pawl-plan 1 pipelines=4097 ", "line 1 column 23: wanted a number in 1..4096"},
+        {"pawl-plan 1 pipelines=18446744073709551617 ",
+         "line 1 column 23: wanted a number in 1..4096"}, /* 2^64 + 1 */
         {"pawl-plan 1 pipelines=99999999999999999999999 ", "line 1 column 23: wanted a number in 1..4096"},
         {"pawl-plan 1 pipelines=1 stages=1 microbatches=1 x",
          "line 1 column 49: wanted the end of the line, had 'x'"},
