@@ -8,8 +8,8 @@
 
 struct adamw_config {
     float lr, beta1, beta2, eps, weight_decay;
-    uint64_t warmup_steps; /* linear from 0 */
-    uint64_t decay_steps;  /* cosine down to lr_min at this step; 0: constant after warm-up */
+    uint64_t warmup_steps; /* linear from 0: update n = 0, 1, ... takes lr * (n + 1) / warmup_steps */
+    uint64_t decay_steps;  /* cosine from the end of warm-up down to lr_min at this step; 0: constant */
     float lr_min;
 };
 
@@ -18,6 +18,13 @@ float adamw_lr(const struct adamw_config *config, uint64_t step);
 
 /* to = update(from, grad * clip). Also writes to's exponents from the largest |grad| a tensor (before
  * clipping), number = from.number + 1, updates = from.updates + 1. */
+/* Per element, float32, in this order (the divisions are divisions):
+ *   g = grad * clip
+ *   p = p * (1 - lr * weight_decay)                 where STAGE_DECAY
+ *   m = m + (g - m) * (1 - beta1)
+ *   v = v * beta2 + g * g * (1 - beta2)
+ *   p = p - m / (sqrt(v) / sqrt(1 - beta2^t) + eps) * (lr / (1 - beta1^t)),  t = from.updates + 1
+ * lr is adamw_lr(from.number). The bias corrections are computed in double and rounded once. */
 void adamw_step(const struct stage *stage, const struct adamw_config *config, const struct version *from,
                 const float *grad, float clip, struct version *to);
 /* A step without update (non-finite gradient): to = from but number + 1. */
