@@ -1,0 +1,40 @@
+# The short names for what people do here; the work is in scripts/ and CMakeLists.txt.
+.PHONY: help build demo check soak bench format clean
+
+help:
+	@echo 'make build    install what is missing, compile build/pawl'
+	@echo 'make demo     train on several workers, kill some, resume; TEXT=/path/of/a/file names the text'
+	@echo 'make check    every check and test; STAGES="lengths tsan" runs only some'
+	@echo 'make soak     fresh seeds, crashes and fuzzing for MINUTES (default 60)'
+	@echo 'make bench    measure, beside the peers'
+	@echo 'make format   lay out the C code'
+	@echo 'make clean    remove build/'
+
+build:
+	@scripts/setup build
+	@scripts/build build
+
+demo:
+	@scripts/setup demo
+	@scripts/build build
+	@scripts/demo
+
+check:
+	@scripts/setup check
+	@scripts/check $(STAGES)
+
+soak:
+	@scripts/setup check
+	@scripts/soak $(MINUTES)
+
+bench:
+	@scripts/setup check
+	@scripts/build build
+	@scripts/bench $(BENCH)
+
+format:
+	@scripts/setup check
+	@scripts/format
+
+clean:
+	rm -rf build

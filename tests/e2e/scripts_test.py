@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""The checks and the set-up script do what they are for: each is run on a small tree of its own, once as it
+should be and once with the fault planted that it must find. Standard library only, nothing is installed."""
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+LAYERS = "# who includes whom\nbase:\nnet: base\nmodel: base\nrun: base net\ncli:\n"
+SMALL = '/* Small. Tested in tests/unit/net_test.c. */\n#include "base/base.h"\n#include <pawl/api.h>\n'
+
+
+class Tree(unittest.TestCase):
+    """A repository with one file of each sort, all in order."""
+
+    def setUp(self):
+        self.root = Path(tempfile.mkdtemp(prefix="pawl-scripts-"))
+        self.addCleanup(shutil.rmtree, self.root)
+        shutil.copytree(ROOT / "scripts", self.root / "scripts")
+        (self.root / "include/pawl").mkdir(parents=True)
+        shutil.copy(ROOT / "include/pawl/error.def", self.root / "include/pawl/error.def")
+        self.write("include/pawl/api.h", "#include <pawl/error.def>\n")
+        self.write("src/LAYERS", LAYERS)
+        self.write("src/base/base.h", "int base_one(void);\n")
+        self.write("src/net/net.c", SMALL + "int net_one(void) { return base_one(); }\n")
+        self.write("src/cli/main.c", '#include <pawl/api.h>\n#include "cli/cli.h"\n')
+        self.write("tests/unit/net_test.c", '#include "net/net.h"\n')
+        self.write("CMakeLists.txt", "pawl_module(base)\npawl_module(net pawl_base PkgConfig::UCX)\n")
+        self.write("README.md", "# A tree\n\n[errors](docs/errors.md#retry), [slots](docs/formats/slot.md)\n")
+        self.write("docs/formats/slot.md", "# Slot\n")
+        subprocess.run(["git", "init", "-q", self.root], check=True)
+        self.run_script("gen-errors")
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def append(self, name, text):
+        self.write(name, (self.root / name).read_text(encoding="utf-8") + text)
+
+    def run_script(self, *command, **environment):
+        return subprocess.run([self.root / "scripts" / command[0], *command[1:]], cwd=self.root, text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                              env={**os.environ, **environment})
+
+    def assert_passes(self, *command, **environment):
+        done = self.run_script(*command, **environment)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def assert_complains(self, wanted, *command, **environment):
+        done = self.run_script(*command, **environment)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn(wanted, done.stdout + done.stderr)
+
+
+class LayersTest(Tree):
+    def test_a_tree_in_order_passes(self):
+        self.assert_passes("check-layers")
+
+    def test_an_include_that_is_not_granted_is_found_with_its_line(self):
+        self.append("src/net/net.c", '#include "model/gpt.h"\n')
+        self.assert_complains("src/net/net.c:5: \"model/gpt.h\": net may not include model", "check-layers")
+
+    def test_an_include_of_an_upper_floor_is_found(self):
+        self.append("src/base/base.h", '#  include "net/net.h"\n')
+        self.assert_complains("base may not include net", "check-layers")
+
+    def test_the_command_line_sees_the_public_headers_only(self):
+        self.append("src/cli/main.c", '#include "base/base.h"\n')
+        self.assert_complains("cli may not include base", "check-layers")
+
+    def test_a_public_header_sees_public_headers_only(self):
+        self.append("include/pawl/api.h", '#include "base/base.h"\n')
+        self.assert_complains("include may not include base", "check-layers")
+
+    def test_an_include_beside_the_form_is_found(self):
+        self.append("src/net/net.c", '#include "../model/gpt.h"\n')
+        self.assert_complains('as "module/file.h"', "check-layers")
+
+    def test_a_module_that_is_not_listed_is_found(self):
+        self.write("src/extra/extra.c", "int extra;\n")
+        self.assert_complains("module extra is not in src/LAYERS", "check-layers")
+
+    def test_a_grant_upward_is_found(self):
+        self.write("src/LAYERS", "base: net\nnet: base\nmodel:\nrun:\ncli:\n")
+        self.assert_complains("base is granted net, which does not stand above it", "check-layers")
+
+    def test_a_link_that_is_not_granted_is_found(self):
+        self.append("CMakeLists.txt", "pawl_module(model pawl_base pawl_net)\n")
+        self.assert_complains("links model with net", "check-layers")
+
+
+def function(lines, head="static int long_one(int a)"):
+    return head + " {\n" + "    a++;\n" * (lines - 3) + "    return a;\n}\n"
+
+
+class LengthsTest(Tree):
+    def test_a_tree_in_order_passes(self):
+        self.assert_passes("check-lengths")
+
+    def test_a_function_at_the_limit_passes_and_is_named(self):
+        self.write("src/net/long.c", function(80))
+        self.assertIn("long: src/net/long.c:1: long_one: 80 lines", self.assert_passes("check-lengths"))
+
+    def test_a_function_over_the_limit_is_found_with_its_line(self):
+        self.write("src/net/long.c", "int a;\n\n" + function(81))
+        self.assert_complains("TOO LONG: src/net/long.c:3: long_one: 81 lines", "check-lengths")
+
+    def test_braces_in_strings_and_comments_do_not_hide_a_function(self):
+        tricky = 'const char *a = "{ \\" {"; /* { */ char b = \'{\'; // {\n#define OPEN {\n'
+        self.write("src/net/long.c", tricky + "struct s { int a; };\nint t[] = {1, 2};\n" + function(81))
+        self.assert_complains("src/net/long.c:5: long_one: 81 lines", "check-lengths")
+
+    def test_the_lines_of_a_long_head_count(self):
+        self.write("src/net/long.c", function(80, "__attribute__((noinline)) static int\nlong_one(int a)"))
+        self.assert_complains("src/net/long.c:1: long_one: 81 lines", "check-lengths")
+
+    def test_a_long_table_is_no_function(self):
+        self.write("src/net/table.c", "int t[] = {\n" + "1,\n" * 300 + "};\n")
+        self.assertNotIn("table.c", self.assert_passes("check-lengths"))
+
+    def test_a_file_over_the_limit_is_found(self):
+        self.write("src/net/table.c", "int t[] = {\n" + "1,\n" * 799 + "};\n")
+        self.assert_complains("TOO LONG: src/net/table.c: 801 lines", "check-lengths")
+
+
+class DocsTest(Tree):
+    def test_a_tree_in_order_passes(self):
+        self.assert_passes("check-docs")
+
+    def test_a_link_to_nowhere_is_found(self):
+        self.append("README.md", "[gone](docs/gone.md)\n")
+        self.assert_complains("README.md: link to docs/gone.md: no such file", "check-docs")
+
+    def test_a_link_to_no_heading_is_found(self):
+        self.append("README.md", "[gone](docs/errors.md#gone)\n")
+        self.assert_complains("docs/errors.md#gone: no such heading", "check-docs")
+
+    def test_a_comment_that_names_a_missing_file_is_found(self):
+        self.append("src/net/net.c", "\n/* Tested in\n * tests/unit/gone_test.c. */\n")
+        self.assert_complains("src/net/net.c:7: names tests/unit/gone_test.c", "check-docs")
+
+    def test_a_string_that_names_a_missing_file_is_not_a_comment(self):
+        self.append("src/net/net.c", 'const char *a = "tests/unit/gone_test.c";\n')
+        self.assert_passes("check-docs")
+
+    def test_a_document_that_names_a_missing_file_is_found(self):
+        self.append("README.md", "Run `scripts/gone`.\n")
+        self.assert_complains("README.md:4: names scripts/gone", "check-docs")
+
+    def test_a_format_that_nothing_leads_to_is_found(self):
+        self.write("docs/formats/lonely.md", "# Lonely\n")
+        self.assert_complains("docs/formats/lonely.md: nothing leads to it", "check-docs")
+
+    def test_an_error_table_that_is_not_current_is_found(self):
+        self.append("include/pawl/error.def", 'X(NEW, STOP, 70, "new")\n')
+        self.assert_complains("run scripts/gen-errors", "check-docs")
+
+    def test_a_malformed_error_is_found(self):
+        self.append("include/pawl/error.def", "X(NEW, LATER, 70, \"new\")\n")
+        self.assert_complains("include/pawl/error.def", "gen-errors", "--check")
+
+    def test_a_note_for_later_is_found(self):
+        self.append("src/net/net.c", "/* TO" + "DO: think */\n")
+        self.assert_complains("src/net/net.c:5: leaves something for later", "check-docs")
+
+    def test_a_path_of_one_machine_is_found(self):
+        self.append("README.md", "see /ho" + "me/somebody/notes\n")
+        self.assert_complains("README.md:4: a path of one machine", "check-docs")
+
+
+def release():
+    path = Path("/etc/os-release")
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+class SetupTest(Tree):
+    """The set-up script believes a dpkg-query and an apt-get of ours."""
+
+    def setUp(self):
+        super().setUp()
+        if not re.search(r'^ID=debian$', release(), re.M) or not re.search(r'^VERSION_ID="1[23]"$', release(), re.M):
+            self.skipTest("installs on Debian 12 and 13 only")
+        shutil.copytree(ROOT / "tests", self.root / "tests", dirs_exist_ok=True)
+        self.bin = self.root / "bin"
+        self.installed = self.root / "installed"
+        self.installed.write_text("")
+        self.tool("dpkg-query", 'for name; do :; done; grep -qx "$name" "$INSTALLED" && echo -n installed\n')
+        self.tool("apt-get", 'echo "$*" >>"$INSTALLED.calls"; [ -z "${OFFLINE:-}" ] || exit 100\n'
+                             'for name; do echo "$name" >>"$INSTALLED"; done\n')
+        self.tool("id", "echo 0\n")
+
+    def tool(self, name, text):
+        self.bin.mkdir(exist_ok=True)
+        path = self.bin / name
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def environment(self, **more):
+        return {"PATH": f"{self.bin}:{os.environ['PATH']}", "INSTALLED": str(self.installed), **more}
+
+    def calls(self):
+        path = Path(f"{self.installed}.calls")
+        return path.read_text() if path.exists() else ""
+
+    def test_a_dry_run_names_what_is_missing_and_why_and_installs_nothing(self):
+        said = self.assert_passes("setup", "build", "--dry-run", **self.environment())
+        self.assertRegex(said, r"libucx-dev +messages between workers")
+        self.assertNotIn("libcmocka-dev", said)
+        self.assertEqual(self.calls(), "")
+
+    def test_only_what_is_missing_is_installed(self):
+        everything = self.assert_passes("setup", "build", "--dry-run", **self.environment())
+        names = [line.split()[0] for line in everything.splitlines() if line.startswith("  ")]
+        self.installed.write_text("\n".join(n for n in names if n != "libyaml-dev") + "\n")
+        self.assert_passes("setup", "build", **self.environment())
+        self.assertRegex(self.calls(), r"update.*\n.*install .*--no-install-recommends libyaml-dev\n$")
+
+    def test_nothing_is_asked_of_apt_when_nothing_is_missing(self):
+        self.assert_passes("setup", "build", **self.environment())
+        Path(f"{self.installed}.calls").unlink()
+        self.assert_passes("setup", "build", **self.environment())
+        self.assertEqual(self.calls(), "")
+
+    def test_offline_it_says_what_it_wanted(self):
+        self.assert_complains("apt-get install failed", "setup", "build", **self.environment(OFFLINE="1"))
+
+    def test_without_root_or_sudo_it_gives_the_command(self):
+        self.tool("id", "echo 1000\n")
+        narrow = self.root / "narrow"
+        narrow.mkdir()
+        for name in ("env", "bash", "dirname", "sed", "cut", "head", "sort", "cat", "grep"):
+            (narrow / name).symlink_to(shutil.which(name))
+        path = f"{self.bin}:{narrow}"
+        self.assert_complains("as root run: apt-get install", "setup", "build", **self.environment(PATH=path))
+
+    def test_a_text_of_ones_own_is_taken(self):
+        self.assert_passes("setup", "build", **self.environment())
+        own = self.root / "own.txt"
+        own.write_text("A line like any other.\n" * 50000)
+        self.assert_passes("setup", "demo", **self.environment(TEXT=str(own)))
+        self.assertEqual((self.root / "build/data/text.txt").read_text(), own.read_text())
+
+    def test_a_text_that_is_too_short_or_no_text_is_refused(self):
+        self.assert_passes("setup", "build", **self.environment())
+        own = self.root / "own.txt"
+        own.write_text("short\n")
+        self.assert_complains("wanted at least 1000000 bytes, had 6", "setup", "demo",
+                              **self.environment(TEXT=str(own)))
+        own.write_bytes(b"\0" * 1000000)
+        self.assert_complains("1000000 control characters", "setup", "demo", **self.environment(TEXT=str(own)))
+        self.assert_complains("not a readable file", "setup", "demo", **self.environment(TEXT="/no/such/text"))
+
+
+if __name__ == "__main__":
+    unittest.main()
