@@ -56,6 +56,11 @@ void json_i64(struct json *j, const char *key, int64_t value) {
     bytes_printf(j->out, "%lld", (long long)value);
 }
 
+void json_u64(struct json *j, const char *key, uint64_t value) {
+    open_value(j, key);
+    bytes_printf(j->out, "%llu", (unsigned long long)value);
+}
+
 void json_f64(struct json *j, const char *key, double value) {
     if (!isfinite(value)) {
         json_null(j, key);

@@ -18,6 +18,7 @@ void json_end_object(struct json *j);
 void json_end_array(struct json *j);
 void json_text(struct json *j, const char *key, const char *value);
 void json_i64(struct json *j, const char *key, int64_t value);
+void json_u64(struct json *j, const char *key, uint64_t value);
 void json_f64(struct json *j, const char *key, double value); /* shortest text that reads back equal */
 void json_bool(struct json *j, const char *key, bool value);
 void json_null(struct json *j, const char *key);

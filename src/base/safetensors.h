@@ -15,25 +15,25 @@
 #include "base/error.h"
 
 enum st_dtype { /* order is ours; the file holds the names */
-    ST_BOOL,
-    ST_U8,
-    ST_I8,
-    ST_F8_E5M2,
-    ST_F8_E4M3,
-    ST_I16,
-    ST_U16,
-    ST_F16,
-    ST_BF16,
-    ST_I32,
-    ST_U32,
-    ST_F32,
-    ST_F64,
-    ST_I64,
-    ST_U64,
-    ST_DTYPE_COUNT
+                ST_BOOL,
+                ST_U8,
+                ST_I8,
+                ST_F8_E5M2,
+                ST_F8_E4M3,
+                ST_I16,
+                ST_U16,
+                ST_F16,
+                ST_BF16,
+                ST_I32,
+                ST_U32,
+                ST_F32,
+                ST_F64,
+                ST_I64,
+                ST_U64,
+                ST_DTYPE_COUNT
 };
 
-const char *st_dtype_name(enum st_dtype dtype);  /* "F32" */
+const char *st_dtype_name(enum st_dtype dtype); /* "F32" */
 uint32_t st_dtype_bytes(enum st_dtype dtype);
 
 /* Largest header accepted, in bytes; the reference reader refuses more. */
@@ -53,7 +53,7 @@ struct st_header { /* all zero is empty; owned, st_header_close frees */
     uint32_t tensor_count;
     uint64_t data_offset; /* from the start of the file; set by parse and write */
     uint64_t data_bytes;
-    char **metadata; /* key, value, key, value, ... : "__metadata__" */
+    char **metadata;         /* key, value, key, value, ... : "__metadata__" */
     uint32_t metadata_count; /* pairs */
 };
 

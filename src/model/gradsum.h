@@ -15,7 +15,7 @@
 
 /* Words after the parameter sums of a stage; summed over workers like them. */
 enum gradsum_footer {
-    GRADSUM_LOSS,      /* sum over micro-batches of mean loss, fixed point with exponent GRADSUM_LOSS_EXPONENT */
+    GRADSUM_LOSS, /* sum over micro-batches of mean loss, fixed point with exponent GRADSUM_LOSS_EXPONENT */
     GRADSUM_NONFINITE, /* contributions with a NaN or infinity */
     GRADSUM_OVERFLOW,  /* contributions out of range */
     GRADSUM_COUNT,     /* tensor contributions added: checks that each came exactly once */
@@ -32,6 +32,18 @@ int32_t gradsum_exponent(float peak, uint64_t contributions);
 /* sum[i] += round(g[i] * 2^exponent); updates footer[NONFINITE, OVERFLOW, COUNT]. */
 void gradsum_add(int64_t *sum, const float *g, uint64_t count, int32_t exponent, uint64_t contributions,
                  int64_t *footer);
+/* The same in parts, for a gradient that is made slice by slice: flags of all parts are or-ed and counted
+ * once. A number out of range adds nothing. */
+enum gradsum_part { GRADSUM_PART_NONFINITE = 1, GRADSUM_PART_OVERFLOW = 2 };
+uint32_t gradsum_add_part(int64_t *sum, const float *g, uint64_t count, int32_t exponent,
+                          uint64_t contributions);
+void gradsum_count(int64_t *footer, uint32_t flags);
+
+/* Adds one micro-batch's mean loss (a NaN, an infinity or |loss| >= 2^22 / contributions is counted instead);
+ * gradsum_loss is the mean over `divisor` of them. */
+void gradsum_add_loss(int64_t *footer, double loss, uint64_t contributions);
+double gradsum_loss(const int64_t *footer, uint64_t divisor);
+
 /* a[i] += b[i] */
 void gradsum_merge(int64_t *a, const int64_t *b, uint64_t count);
 /* out[i] = sum[i] * 2^-exponent / divisor, rounded once to float. */

@@ -26,10 +26,11 @@ enum stage_tensor_flags {
     STAGE_DECAY = 1,       /* weight decay applies (matrices and embeddings, not biases and norms) */
     STAGE_SHARED = 2,      /* the tied embedding: also on the other end stage; reduced over both */
     STAGE_SHARED_COPY = 4, /* this stage's is the copy (last stage): not saved, not in the norm */
+    STAGE_TWICE = 8,       /* the tied embedding, in any cut: a micro-batch contributes to it twice */
 };
 
 struct stage_tensor {
-    char *name;      /* Hugging Face GPT-2 name without "transformer." prefix rules applied by weights.h */
+    char *name; /* Hugging Face GPT-2 name without "transformer." prefix rules applied by weights.h */
     uint32_t rank;
     uint64_t shape[4];
     uint64_t offset; /* in floats, from the start of each of the three sections of a version */
@@ -49,20 +50,20 @@ struct version {
     void *region;
 };
 
-struct stage_slot { /* buffers are owned by the stage */
-    float *input;     /* null on the first stage */
-    float *output;    /* null on the last stage */
-    float *grad_in;   /* null on the last stage */
-    float *grad_out;  /* null on the first stage */
-    double loss;      /* mean over the micro-batch's tokens; last stage, after forward */
-    uint64_t step;    /* iteration, keys data and dropout */
+struct stage_slot {      /* buffers are owned by the stage */
+    float *input;        /* null on the first stage */
+    float *output;       /* null on the last stage */
+    float *grad_in;      /* null on the last stage */
+    float *grad_out;     /* null on the first stage */
+    double loss;         /* mean over the micro-batch's tokens; last stage, after forward */
+    uint64_t step;       /* iteration, keys data and dropout */
     uint64_t microbatch; /* global: home * microbatches per pipeline + number */
     void *private_data;
 };
 
 struct stage {
     const struct stage_ops *ops;
-    uint32_t index;       /* 0 .. stage_count-1 */
+    uint32_t index; /* 0 .. stage_count-1 */
     uint32_t stage_count;
     struct stage_tensor *tensors;
     uint32_t tensor_count;
@@ -86,7 +87,11 @@ struct stage_ops {
                         int32_t exponent_shift);
 };
 
-/* Version buffers for a stage: zeroed; one region, page-aligned, each section on a MEM_ALIGN boundary. */
+/* Contributions to a tensor's sum in a step: micro-batches, twice that where a tensor is used twice. */
+uint64_t stage_tensor_contributions(const struct stage *stage, uint32_t tensor);
+
+/* Version buffers for a stage: zeroed, exponents as before any gradient is known; one region, page-aligned,
+ * each section on a MEM_ALIGN boundary. */
 pawl_code version_init(struct version *v, const struct stage *stage, struct pawl_error *e);
 void version_close(struct version *v);
 
