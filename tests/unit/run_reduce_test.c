@@ -19,6 +19,12 @@ static struct stage_tensor tensors[] = {
     {.name = (char *)"wte", .offset = 37, .count = 101, .flags = STAGE_SHARED},
     {.name = (char *)"b", .offset = 138, .count = 5},
 };
+/* What a stage between the ends has in its place: an own tensor. */
+static struct stage_tensor middle_tensors[] = {
+    {.name = (char *)"a", .offset = 0, .count = 37},
+    {.name = (char *)"c", .offset = 37, .count = 101},
+    {.name = (char *)"b", .offset = 138, .count = 5},
+};
 #define PARAMS 143
 
 struct node {
@@ -50,7 +56,7 @@ static void node_open(struct node *n, struct netsim *sim, uint32_t pipelines, ui
     n->peers.view = 1;
     n->stage = (struct stage){.index = rank % STAGES,
                               .stage_count = STAGES,
-                              .tensors = tensors,
+                              .tensors = rank % STAGES == 1 ? middle_tensors : tensors,
                               .tensor_count = 3,
                               .param_count = PARAMS,
                               .contributions = CONTRIBUTIONS};
