@@ -13,7 +13,7 @@ _Static_assert(NET_VIEW_BITS + NET_STEP_BITS + NET_KIND_BITS + NET_PIPELINE_BITS
 _Static_assert(NET_KIND_COUNT <= 1 << NET_KIND_BITS, "every kind has a value in the tag");
 
 /* Rounds of progress in one net_poll at most, so that a peer that streams does not keep the caller. */
-#define POLL_ROUNDS_MAX 64u
+#define POLL_ROUNDS_MAX 8u
 
 static uint64_t pack(uint64_t tag, unsigned bits, uint64_t value) {
     assert(value >> bits == 0);

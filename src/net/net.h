@@ -48,7 +48,9 @@ uint64_t net_tag_encode(struct net_tag tag);
 
 struct net;
 
-/* One finished request. `bytes` is the size received; a message longer than the buffer is FORMAT. */
+/* One finished request. `bytes` is the size received or sent; a message longer than the buffer is FORMAT
+ * with the size it wanted, and the buffer is untouched. A send that is OK has left this process (a long
+ * one: has been asked for by a posted receive and has left); it may still be lost with its peer. */
 struct net_completion {
     uint64_t cookie;
     pawl_code code;
@@ -57,33 +59,48 @@ struct net_completion {
 
 /* Address to give to peers (opaque bytes; copied out by the caller). */
 const void *net_address(const struct net *net, size_t *size);
-/* Make `peer` (any number the caller chooses) reachable, replacing an earlier address of it. */
+/* Make `peer` (any number the caller chooses) reachable, replacing an earlier address of it: open sends to
+ * that one end PEER_LOST. The same address again changes nothing, unless the peer was lost: then the
+ * connection is made anew. Errors: FORMAT (the address is damaged), NOT_FOUND (simulated), IO, MEMORY. */
 pawl_code net_connect(struct net *net, uint32_t peer, const void *address, size_t size, struct pawl_error *e);
 void net_disconnect(struct net *net, uint32_t peer); /* forget it; open sends to it end PEER_LOST */
 
+/* A request to a lost peer completes with PEER_LOST. `data` may be null when `bytes` is 0.
+ * Errors: NOT_FOUND (send: the peer is not connected), MEMORY (also when an earlier message was dropped for
+ * want of memory; all open requests then complete with MEMORY). */
 pawl_code net_send(struct net *net, uint32_t peer, uint64_t tag, const void *data, size_t bytes,
                    uint64_t cookie, struct pawl_error *e);
 pawl_code net_recv(struct net *net, uint64_t tag, void *data, size_t bytes, uint64_t cookie,
                    struct pawl_error *e);
 
-/* Make progress; write up to `max` completions; returns how many. */
+/* Make progress; write up to `max` completions; returns how many. The amount of progress is bounded:
+ * poll until it returns 0 and net_arm says true before sleeping. */
 uint32_t net_poll(struct net *net, struct net_completion *out, uint32_t max);
 
-/* From now on only tags of `view` (modulo 4096) are live: open requests are cancelled without a
- * completion, completions not yet polled are dropped, messages of other views are dropped whether
- * they have arrived or arrive later. Blocks no longer than local cancellation takes. */
+/* From now on only tags of `view` (modulo 4096) are live: open requests of other views are cancelled without
+ * a completion, their completions not yet polled are dropped, messages of older views are dropped whether
+ * they have arrived or arrive later. A message or request of a newer view (up to 2047 ahead) is kept for
+ * the fence that makes it live, so nobody needs to fence first. Requests of `view` itself go on.
+ * Never blocks and never touches the transport, whatever the peers do: frames in flight are copies, at
+ * most 16 of 60 KiB for each peer. */
 void net_fence(struct net *net, uint64_t view);
 
 /* A descriptor that becomes readable when net_poll may have work, and the call that must precede
- * sleeping on it: false means poll again first. The simulated network has none (-1). */
+ * sleeping on it: false means poll again first. The simulated network has none (-1). It may be readable
+ * without cause while a connection is being made; net_arm then takes 0.2 ms, so that a loop over it does
+ * not spin. */
 int net_fd(const struct net *net);
 bool net_arm(struct net *net);
 
-void net_close(struct net *net); /* accepts null */
+void net_close(struct net *net); /* accepts null; waits for the transport to let go, 1 s at most */
 
 /* ---- UCX ---- */
-/* transports: comma list as UCX_TLS takes it ("tcp", "posix,cma,self", ...), or null for the default that
- * announces the death of peers. Other UCX_ variables of the environment are honoured. Errors: IO. */
+/* transports: comma list as UCX_TLS takes it ("tcp", "posix,self", ...), or null for UCX_TLS of the
+ * environment or else "tcp,self", which announces the death of peers. Other UCX_ variables are honoured;
+ * where unset, shared memory gets UCX_*_ERROR_HANDLING=y and 64 KiB segments (in the environment: call this before there are
+ * other threads) and a keepalive of 100 ms, a machine with nothing but `lo` UCX_NET_DEVICES=lo, UCX's log
+ * is silenced and its signal handlers are taken out. Over shared memory a dead process that is still a
+ * zombie counts as alive. Errors: IO, MEMORY. */
 pawl_code net_open_ucx(const char *transports, struct net **out, struct pawl_error *e);
 
 /* ---- Simulated network: many endpoints in one process, delays and losses from one seed ---- */
@@ -92,10 +109,11 @@ struct netsim_config {
     uint64_t delay_ns_min, delay_ns_max; /* per message, uniform: messages overtake each other */
 };
 struct netsim *netsim_new(uint64_t seed, struct netsim_config config);
-void netsim_free(struct netsim *sim);
+void netsim_free(struct netsim *sim); /* closes the endpoints that are still open; accepts null */
 /* A new endpoint; its address is fresh, so a restarted worker is another endpoint. */
 struct net *netsim_open(struct netsim *sim, struct pawl_error *e);
-/* The endpoint is gone as after SIGKILL: its undelivered sends are lost or delivered by a coin of the seed. */
+/* The endpoint is gone as after SIGKILL: its undelivered sends are lost or delivered, and those connected to
+ * it notice or do not, by a coin of the seed. It is still to be closed; until then its calls do nothing. */
 void netsim_kill(struct netsim *sim, struct net *net);
 /* Messages between a and b are held back until healed. */
 void netsim_cut(struct netsim *sim, struct net *a, struct net *b, bool cut);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
@@ -29,7 +30,13 @@
 #define UCX_FRAME_BYTES (60u * 1024u)
 
 /* Calls of ucp_worker_progress in one round, so that arriving data does not keep the caller. */
-#define PROGRESS_CALLS_MAX 64u
+#define PROGRESS_CALLS_MAX 16u
+
+/* While a tcp connection waits for an answer of its peer, UCX leaves the wake-up descriptor readable: a
+ * caller that sleeps on it would spin until the peer polls. After this many armings in a row that led to
+ * nothing, each further one costs a nap. */
+#define FRUITLESS_ARMS_MAX 16u
+#define NAP_US             200u
 
 /* How long net_close lets endpoints close before it destroys the worker under them. */
 #define CLOSE_WAIT_NS 1000000000
@@ -51,6 +58,7 @@ struct ucx {
     struct ucx_link *links;   /* open */
     struct ucx_link *closing; /* closed by the core, not yet by UCX */
     bool any_failed;
+    uint32_t fruitless_arms;
     struct net_frame in_flight; /* ring of frames that UCX holds */
 };
 
@@ -114,13 +122,16 @@ static bool lists(const char *transports, const char *name) {
     return false;
 }
 
-/* Without these UCX never notices a death over shared memory. They are read by the transports, which
- * ucp_config_modify does not reach: only the environment does. The user's own setting stays. */
+/* Without ERROR_HANDLING UCX never notices a death over shared memory; with segments smaller than a frame
+ * (8 KiB by default) it reassembles every frame, at a fifth of the speed. Both are read by the transports,
+ * which ucp_config_modify does not reach: only the environment does. The user's own setting stays. */
 static bool watch_shared_memory(const char *transports) {
     bool all = lists(transports, "shm") || lists(transports, "sm") || lists(transports, "all");
     bool posix = all || lists(transports, "posix"), sysv = all || lists(transports, "sysv");
     if (posix) setenv("UCX_POSIX_ERROR_HANDLING", "y", 0);
+    if (posix) setenv("UCX_POSIX_SEG_SIZE", "64K", 0);
     if (sysv) setenv("UCX_SYSV_ERROR_HANDLING", "y", 0);
+    if (sysv) setenv("UCX_SYSV_SEG_SIZE", "64K", 0);
     return posix || sysv;
 }
 
@@ -304,6 +315,7 @@ static bool ucx_progress(struct net *net) {
     for (unsigned i = 0; i < PROGRESS_CALLS_MAX && ucp_worker_progress(ucx->worker) != 0; i++) moved = true;
     moved |= report_failed(ucx);
     moved |= advance_closing(ucx);
+    if (moved) ucx->fruitless_arms = 0;
     return moved;
 }
 
@@ -312,14 +324,16 @@ static int ucx_fd(const struct net *net) { return ((const struct ucx *)net->tran
 static bool ucx_arm(struct net *net) {
     struct ucx *ucx = net->transport_state;
     if (ucx->any_failed || ucx->closing != NULL) return false;
-    return ucp_worker_arm(ucx->worker) == UCS_OK;
+    if (ucp_worker_arm(ucx->worker) != UCS_OK) return false;
+    if (ucx->fruitless_arms++ >= FRUITLESS_ARMS_MAX) usleep(NAP_US);
+    return true;
 }
 
 static void ucx_close(struct net *net) {
     struct ucx *ucx = net->transport_state;
     int64_t deadline = clock_now_ns() + CLOSE_WAIT_NS;
     do ucp_worker_progress(ucx->worker);
-    while (advance_closing(ucx), ucx->closing != NULL && clock_now_ns() < deadline);
+    while ((advance_closing(ucx), ucx->closing != NULL) && clock_now_ns() < deadline);
     ucp_worker_destroy(ucx->worker);
     ucp_cleanup(ucx->context);
     while (ucx->in_flight.next != &ucx->in_flight) end_frame(ucx, ucx->in_flight.next, UCS_ERR_CANCELED);

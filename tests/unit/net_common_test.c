@@ -341,7 +341,9 @@ static void a_thousand_random_messages_arrive_once_and_whole(void **state) {
 #define CASE(kind, test)                                                                                     \
     { #test " (" #kind ")", test, NULL, NULL, &kinds[kind] }
 
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argc;
+    world_survive_thread_sanitizer(argv);
     static enum world_kind kinds[] = {WORLD_SIM, WORLD_SIM_PIECES, WORLD_TCP, WORLD_SHM};
     const struct CMUnitTest tests[] = {CASES(WORLD_SIM), CASES(WORLD_SIM_PIECES), CASES(WORLD_TCP),
                                        CASES(WORLD_SHM)};
