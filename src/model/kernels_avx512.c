@@ -8,6 +8,7 @@
 #define LANES          16
 #define TABLE          kernels_avx512
 #define TABLE_NAME     "avx512"
+#define V_MUL32(a, b)  ((vq)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 #define V_FMA(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define V_MIN(a, b)    ((vf)_mm512_min_ps((__m512)(a), (__m512)(b)))
 #define V_MAX(a, b)    ((vf)_mm512_max_ps((__m512)(a), (__m512)(b)))

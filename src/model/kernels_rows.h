@@ -2,7 +2,6 @@
 #ifndef MODEL_KERNELS_ROWS_H
 #define MODEL_KERNELS_ROWS_H
 
-#include "base/rng.h"
 #include "model/kernels_vector.h"
 
 /* --- biases and GELU --- */
@@ -163,13 +162,59 @@ KERNEL static double cross_entropy(float *logits, uint64_t n, uint64_t target, f
 
 /* --- dropout --- */
 
+#ifndef V_MUL32
+#define V_MUL32(a, b) ((a) * (b)) /* both below 2^32 */
+#endif
+
+/* Numbers drawn at once: four from each of HALF counters. */
+#define DRAWS (4 * HALF)
+
+/* rng_philox(key, block + 0 .. HALF-1, 0), numbers in order. */
+INLINE void philox_blocks(uint64_t key, uint64_t block, uint32_t *out) {
+    typedef uint64_t vq __attribute__((vector_size(8 * HALF)));
+    const vq low = (vq){0} + 0xffffffffu, m0 = (vq){0} + 0xD2511F53u, m1 = (vq){0} + 0xCD9E8D57u;
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    vq counter, c1, c2 = {0}, c3 = {0};
+    for (int i = 0; i < HALF; i++) counter[i] = block + (uint64_t)i;
+    vq c0 = counter & low;
+    c1 = counter >> 32;
+    for (int round = 0; round < 10; round++) {
+        vq p0 = V_MUL32(m0, c0), p1 = V_MUL32(m1, c2);
+        c0 = (p1 >> 32) ^ c1 ^ k0;
+        c1 = p1 & low;
+        c2 = (p0 >> 32) ^ c3 ^ k1;
+        c3 = p0 & low;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int i = 0; i < HALF; i++) {
+        out[4 * i] = (uint32_t)c0[i];
+        out[4 * i + 1] = (uint32_t)c1[i];
+        out[4 * i + 2] = (uint32_t)c2[i];
+        out[4 * i + 3] = (uint32_t)c3[i];
+    }
+}
+
 KERNEL static void dropout(float *x, uint64_t n, uint64_t first, uint64_t key, float probability) {
-    float scale = 1.0f / (1.0f - probability);
-    struct rng_block block = {{0}};
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t at = first + i;
-        if (i == 0 || at % 4 == 0) block = rng_philox(key, at / 4, 0);
-        x[i] = rng_unit(block.v[at % 4]) >= probability ? x[i] * scale : 0.0f;
+    typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+    const float scale = 1.0f / (1.0f - probability);
+    /* rng_unit(v) >= probability, in whole numbers: v >> 8 against the least 24-bit number that is kept. */
+    const int32_t least = (int32_t)ceilf(probability * 0x1p24f);
+    uint32_t draws[DRAWS + LANES] = {0};
+    uint64_t block = first / 4, skip = first % 4;
+    while (n > 0) {
+        uint64_t count = DRAWS - skip < n ? DRAWS - skip : n;
+        philox_blocks(key, block, draws);
+        for (uint64_t i = 0; i < count; i += LANES) {
+            vu v;
+            memcpy(&v, draws + skip + i, sizeof v);
+            vu keep = (vu)((vi)(v >> 8) >= (vi){0} + least);
+            v_put(x + i, (vf)((vu)(v_take(x + i, count - i) * scale) & keep), count - i);
+        }
+        x += count;
+        n -= count;
+        block += HALF;
+        skip = 0;
     }
 }
 
