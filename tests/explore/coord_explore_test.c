@@ -1,7 +1,7 @@
 /* Every order of events for small sizes, breadth-first: promises 1, 3 and 4 of the coordinator.
  *
- * Each reachable state of (coordinator, workers, channels) is visited once; each move is checked as it is made
- * (tests/explore/coord_world.h says against what). No state may be stuck, and no moves may lead back to
+ * Each reachable state of (coordinator, workers, channels) is visited once; each move is checked as it is
+ * made (tests/explore/coord_world.h says against what). No state may be stuck, and no moves may lead back to
  * an earlier state: so every schedule ends, with FINISH, LOST or STOP where these are justified. The first
  * failure found has the fewest moves possible, and they are printed.
  *
@@ -21,7 +21,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                                   \
     __has_feature(undefined_behavior_sanitizer)
 #define SANITIZED 1
 #endif
@@ -128,6 +128,8 @@ static void live_free(struct live *s) {
 
 /* ---- telling of a failure ---- */
 
+static struct { uint64_t fetched, behind, redone, skipped; } turns; /* moves that took one */
+
 static const struct search *current_search;
 static uint32_t current_node;
 static struct move current_move;
@@ -167,6 +169,14 @@ static void fail_here(const char *what) {
 
 /* ---- the search ---- */
 
+static void count_turns(const struct world *before, const struct world *after, struct move move) {
+    turns.fetched += move.kind == MOVE_FETCH;
+    turns.behind += after->killed_behind != before->killed_behind;
+    turns.redone +=
+        move.kind == MOVE_DOWN && after->workers[move.rank].shift > before->workers[move.rank].shift;
+    turns.skipped += move.kind == MOVE_REDUCE && move.argument == OUTCOME_NONFINITE;
+}
+
 static void expand(struct search *x, uint32_t node) {
     struct live *s = x->states[node];
     struct move moves[WORLD_MOVES_MAX];
@@ -181,6 +191,7 @@ static void expand(struct search *x, uint32_t node) {
         t->c = must_have(coord_copy(s->c));
         const char *wrong = world_apply(&t->world, x->scope, t->c, moves[i]);
         if (wrong != NULL) fail_here(wrong);
+        count_turns(&s->world, &t->world, moves[i]);
         bool is_new;
         uint32_t to = enter(x, digest_of(t), &is_new);
         add_edge(x, to);
@@ -260,7 +271,10 @@ static enum effort effort(void) {
 }
 
 #define OUTCOMES_PLAIN (1u << OUTCOME_SMALL)
-#define OUTCOMES_ALL   (1u << OUTCOME_SMALL | 1u << OUTCOME_LARGE | 1u << OUTCOME_NONFINITE | 1u << OUTCOME_OVERFLOW)
+#define OUTCOMES_ALL                                                                                         \
+    (1u << OUTCOME_SMALL | 1u << OUTCOME_LARGE | 1u << OUTCOME_NONFINITE | 1u << OUTCOME_OVERFLOW)
+
+#define LIMIT 3.0 /* between the norms of a small and of a large outcome */
 
 static struct world_scope scope_of(uint32_t pipelines, uint32_t stages, uint64_t final_version) {
     return (struct world_scope){.config = {.pipelines = pipelines,
@@ -276,24 +290,156 @@ static struct world_scope scope_of(uint32_t pipelines, uint32_t stages, uint64_t
                                 .outcomes = OUTCOMES_PLAIN};
 }
 
-static void try_scope(void **state) {
+/* Every test: breadth-first over all orders. `least` is the effort from which on it runs. */
+static void run(const char *name, enum effort least, struct world_scope scope) {
+    if (effort() < least) {
+        print_message("left out at this effort: %s\n", name);
+        return;
+    }
+    explore(name, scope);
+}
+
+static void one_iteration_of_2x2_with_a_death(void **state) {
     (void)state;
-    const char *t = getenv("TRY"); /* p s n deaths fails stops outcomes clip */
-    unsigned p, st, n, d, f, sp, o, clip, every, smax;
-    sscanf(t, "%u %u %u %u %u %u %u %u %u %u", &p, &st, &n, &d, &f, &sp, &o, &clip, &every, &smax);
-    struct world_scope s = scope_of(p, st, n);
-    s.deaths = (uint8_t)d; s.save_failures = (uint8_t)f; s.stoppings = (uint8_t)sp;
-    s.outcomes = o ? OUTCOMES_ALL : OUTCOMES_PLAIN;
-    s.config.clip_norm = clip ? 3.0 : 0;
-    s.config.save_every = every; s.config.saves_max = smax;
-    (void)effort;
-    explore(t, s);
+    struct world_scope scope = scope_of(2, 2, 1);
+    scope.deaths = 1;
+    run("2x2, 1 iteration, 1 death", SMALL, scope);
+}
+
+static void one_iteration_of_2x2_with_two_deaths_and_any_outcome(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 2, 1);
+    scope.deaths = 2;
+    scope.outcomes = OUTCOMES_ALL;
+    run("2x2, 1 iteration, 2 deaths, all", NORMAL, scope);
+}
+
+static void the_same_under_a_limit(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 2, 1);
+    scope.deaths = 2;
+    scope.outcomes = OUTCOMES_ALL;
+    scope.config.clip_norm = LIMIT;
+    run("2x2, 1 it., 2 deaths, limit", LARGE, scope);
+}
+
+static void two_iterations_of_2x2_with_two_deaths(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 2, 2);
+    scope.deaths = 2;
+    scope.config.save_every = 0;
+    run("2x2, 2 iterations, 2 deaths", NORMAL, scope);
+}
+
+static void two_iterations_of_2x2_with_a_death_and_any_outcome_under_a_limit(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 2, 2);
+    scope.deaths = 1;
+    scope.outcomes = OUTCOMES_ALL;
+    scope.config.clip_norm = LIMIT;
+    scope.config.save_every = 0;
+    run("2x2, 2 it., 1 death, limit", NORMAL, scope);
+}
+
+static void two_iterations_of_2x2_with_a_death_and_saves_in_flight(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 2, 2);
+    scope.deaths = 1;
+    run("2x2, 2 iterations, 1 death, saves", LARGE, scope);
+}
+
+static void two_iterations_of_2x1_with_two_deaths_saves_and_any_outcome_under_a_limit(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 1, 2);
+    scope.deaths = 2;
+    scope.outcomes = OUTCOMES_ALL;
+    scope.config.clip_norm = LIMIT;
+    run("2x1, 2 it., 2 deaths, saves, limit", NORMAL, scope);
+}
+
+static void three_iterations_of_2x1_with_a_death_and_any_outcome_under_a_limit(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 1, 3);
+    scope.deaths = 1;
+    scope.outcomes = OUTCOMES_ALL;
+    scope.config.clip_norm = LIMIT;
+    scope.config.save_every = 0;
+    run("2x1, 3 it., 1 death, limit", SMALL, scope);
+}
+
+static void three_iterations_of_2x1_with_two_deaths_and_one_save_at_a_time(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 1, 3);
+    scope.deaths = 2;
+    scope.config.saves_max = 1;
+    run("2x1, 3 it., 2 deaths, 1 save", SMALL, scope);
+}
+
+static void three_replicas_with_two_deaths_and_any_outcome_under_a_limit(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(3, 1, 1);
+    scope.deaths = 2;
+    scope.stoppings = 1;
+    scope.outcomes = OUTCOMES_ALL;
+    scope.config.clip_norm = LIMIT;
+    run("3x1, 1 it., 2 deaths, stop, limit", NORMAL, scope);
+}
+
+static void three_replicas_with_a_death_and_saves_in_flight(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(3, 1, 2);
+    scope.deaths = 1;
+    run("3x1, 2 iterations, 1 death, saves", NORMAL, scope);
+}
+
+static void failed_writes_with_two_deaths_and_a_stop(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 1, 1);
+    scope.deaths = 2;
+    scope.save_failures = 2;
+    scope.stoppings = 1;
+    scope.outcomes = OUTCOMES_ALL;
+    scope.config.clip_norm = LIMIT;
+    run("2x1, 1 it., 2 deaths, 2 failed", SMALL, scope);
+}
+
+static void failed_writes_and_a_stop_in_a_pipeline_without_replicas(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(1, 2, 2);
+    scope.save_failures = 2;
+    scope.stoppings = 1;
+    scope.outcomes = OUTCOMES_ALL;
+    scope.config.saves_max = 1;
+    scope.config.clip_norm = LIMIT;
+    run("1x2, 2 it., 2 failed, stop, limit", NORMAL, scope);
+}
+
+static void every_rare_turn_was_taken(void **state) {
+    (void)state;
+    printf("turns taken: gradients fetched %llu, ranks fenced too early %llu, redone %llu, skipped %llu\n",
+           (unsigned long long)turns.fetched, (unsigned long long)turns.behind,
+           (unsigned long long)turns.redone, (unsigned long long)turns.skipped);
+    assert_true(turns.redone > 0 && turns.skipped > 0);
+    if (effort() >= NORMAL) assert_true(turns.fetched > 0 && turns.behind > 0);
 }
 
 int main(void) {
     signal(SIGABRT, on_abort);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(try_scope),
+        cmocka_unit_test(one_iteration_of_2x2_with_a_death),
+        cmocka_unit_test(one_iteration_of_2x2_with_two_deaths_and_any_outcome),
+        cmocka_unit_test(the_same_under_a_limit),
+        cmocka_unit_test(two_iterations_of_2x2_with_two_deaths),
+        cmocka_unit_test(two_iterations_of_2x2_with_a_death_and_any_outcome_under_a_limit),
+        cmocka_unit_test(two_iterations_of_2x2_with_a_death_and_saves_in_flight),
+        cmocka_unit_test(two_iterations_of_2x1_with_two_deaths_saves_and_any_outcome_under_a_limit),
+        cmocka_unit_test(three_iterations_of_2x1_with_a_death_and_any_outcome_under_a_limit),
+        cmocka_unit_test(three_iterations_of_2x1_with_two_deaths_and_one_save_at_a_time),
+        cmocka_unit_test(three_replicas_with_two_deaths_and_any_outcome_under_a_limit),
+        cmocka_unit_test(three_replicas_with_a_death_and_saves_in_flight),
+        cmocka_unit_test(failed_writes_with_two_deaths_and_a_stop),
+        cmocka_unit_test(failed_writes_and_a_stop_in_a_pipeline_without_replicas),
+        cmocka_unit_test(every_rare_turn_was_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,8 @@
  * The coordinator in it is the real one; everything else is a value without pointers, so that a state of the
  * world is hashed and copied as bytes. The model is more permissive than a worker: whatever may
  * happen is a move, and any order of moves is allowed. It remembers the bits of each version as a hash of how
- * it was made, and the bits it must have. Small sizes only: they are the model's bounds, not the coordinator's. */
+ * it was made, and the bits it must have. Small sizes only: they are the model's bounds, not the
+ * coordinator's. */
 #ifndef TESTS_EXPLORE_COORD_WORLD_H
 #define TESTS_EXPLORE_COORD_WORLD_H
 
@@ -176,14 +177,16 @@ static inline const char *world_finalize(struct world *w, const struct world_sco
     k->bits = world_bits_after(k->bits, k->version, outcome, k->shift, (enum coord_verdict)verdict);
     k->version++;
     k->has_grad = k->shift = k->fetching = k->verdict = 0;
-    if (k->bits != world_bits(w, scope, k->version)) return "a final version has other bits than without failures";
+    if (k->bits != world_bits(w, scope, k->version))
+        return "a final version has other bits than without failures";
     return NULL;
 }
 
 static inline const char *world_on_go(struct world *w, const struct world_scope *scope, uint32_t rank,
                                       struct world_message m) {
     struct world_worker *k = &w->workers[rank];
-    if (k->running || m.view < k->view || (k->view == 0 && m.view != 1)) return "GO to a rank that was not fenced";
+    if (k->running || m.view < k->view || (k->view == 0 && m.view != 1))
+        return "GO to a rank that was not fenced";
     if (k->view != 0 && m.view != k->view) return "GO of a view the rank was not fenced for";
     if (m.version != k->version + (m.settle ? 1 : 0)) return "GO starts a version the rank does not have";
     k->view = m.view;
@@ -272,7 +275,8 @@ static inline const char *world_check_durable(const struct world *w, const struc
         for (uint32_t rank = stage; rank < world_ranks(scope); rank += scope->config.stages) {
             uint8_t asked = w->asked[version][rank];
             if (asked == 0) continue;
-            if (parts != 0 && parts != asked) return "the ranks of a stage were asked for different partitions";
+            if (parts != 0 && parts != asked)
+                return "the ranks of a stage were asked for different partitions";
             parts = asked;
             if (w->written[version][rank] > 0) written |= 1u << (w->written[version][rank] - 1);
         }
@@ -286,14 +290,15 @@ static inline const char *world_on_decided(struct world *w, const struct world_s
     if (a->iteration != w->decided) return "an iteration was decided twice or left out";
     uint8_t redone = w->outcome[a->iteration][0] == OUTCOME_OVERFLOW;
     uint8_t outcome = w->outcome[a->iteration][redone];
-    if (outcome == OUTCOME_UNKNOWN || outcome == OUTCOME_OVERFLOW) return "decided without a finished iteration";
+    if (outcome == OUTCOME_UNKNOWN || outcome == OUTCOME_OVERFLOW)
+        return "decided without a finished iteration";
     if (a->verdict != world_verdict(scope, outcome)) return "another verdict than the gradients ask for";
     w->decided++;
     return NULL;
 }
 
-static inline const char *world_send_go(struct world *w, const struct world_scope *scope, const struct coord *c,
-                                        const struct coord_action *a) {
+static inline const char *world_send_go(struct world *w, const struct world_scope *scope,
+                                        const struct coord *c, const struct coord_action *a) {
     struct world_message m = {.kind = COORD_GO,
                               .view = (uint8_t)a->view,
                               .version = (uint8_t)a->version,
@@ -342,14 +347,15 @@ static inline const char *world_on_death(struct world *w, const struct coord_act
     return NULL;
 }
 
-static inline const char *world_on_end(struct world *w, const struct world_scope *scope, const struct coord *c,
-                                       const struct coord_action *a) {
+static inline const char *world_on_end(struct world *w, const struct world_scope *scope,
+                                       const struct coord *c, const struct coord_action *a) {
     w->end = (uint8_t)(1 + a->kind);
     uint64_t durable = 0;
     switch (a->kind) {
     case COORD_FINISH:
         if (coord_final(c) != w->target) return "FINISH at another version than the last";
-        if (!coord_durable(c, &durable) || durable != w->target) return "FINISH before the last version is durable";
+        if (!coord_durable(c, &durable) || durable != w->target)
+            return "FINISH before the last version is durable";
         return NULL;
     case COORD_LOST:
         for (uint32_t rank = a->stage; rank < world_ranks(scope); rank += scope->config.stages)
@@ -361,8 +367,9 @@ static inline const char *world_on_end(struct world *w, const struct world_scope
     }
 }
 
-static inline const char *world_on_action(struct world *w, const struct world_scope *scope, const struct coord *c,
-                                          const struct coord_action *a, uint32_t *begun) {
+static inline const char *world_on_action(struct world *w, const struct world_scope *scope,
+                                          const struct coord *c, const struct coord_action *a,
+                                          uint32_t *begun) {
     bool told = a->kind <= COORD_DURABLE || a->kind == COORD_FINISH; /* addressed to a live rank */
     if (told && w->declared_dead >> a->rank & 1) return "an action to a rank that was declared dead";
     if (told && w->down[a->rank].count == WORLD_QUEUE) return "a channel longer than the model has room for";
@@ -415,7 +422,8 @@ static inline const char *world_feed(struct world *w, const struct world_scope *
         if (wrong != NULL) return wrong;
     }
     coord_durable(c, &durable);
-    if (coord_final(c) < final_before || durable < durable_before) return "a version that only grows has shrunk";
+    if (coord_final(c) < final_before || durable < durable_before)
+        return "a version that only grows has shrunk";
     if (coord_final(c) != w->decided) return "a version became final without a decision";
     return NULL;
 }
@@ -453,8 +461,8 @@ static inline bool world_can_fetch(const struct world *w, uint32_t rank) {
     return peer->alive && peer->running && peer->view == k->view && peer->version > k->version;
 }
 
-static inline uint32_t world_worker_moves(const struct world *w, const struct world_scope *scope, uint32_t rank,
-                                          struct move *out) {
+static inline uint32_t world_worker_moves(const struct world *w, const struct world_scope *scope,
+                                          uint32_t rank, struct move *out) {
     const struct world_worker *k = &w->workers[rank];
     uint32_t n = 0;
     uint8_t r = (uint8_t)rank;
@@ -496,10 +504,9 @@ static inline void world_reduce(struct world *w, const struct world_scope *scope
     struct world_worker *k = &w->workers[move.rank];
     w->outcome[k->version][k->shift / 16] = move.argument;
     k->has_grad = 1;
-    world_put(&w->up[move.rank], (struct world_message){.kind = COORD_REDUCED,
-                                                        .view = k->view,
-                                                        .version = k->version,
-                                                        .shift = k->shift});
+    world_put(&w->up[move.rank],
+              (struct world_message){
+                  .kind = COORD_REDUCED, .view = k->view, .version = k->version, .shift = k->shift});
     if (!k->optimistic) return;
     k->tentative = 1;
     world_begin(w, scope, move.rank);
@@ -581,13 +588,16 @@ static inline void world_print_move(const struct world *w, struct move move, cha
     switch (move.kind) {
     case MOVE_DOWN:
         m = &w->down[move.rank].at[0];
-        snprintf(out, size, "rank %u takes %s view %u version %u%s", move.rank, actions[m->kind], m->view, m->version,
-                 m->settle ? " settle" : "");
+        snprintf(out, size, "rank %u takes %s view %u version %u%s", move.rank, actions[m->kind], m->view,
+                 m->version, m->settle ? " settle" : "");
         return;
     case MOVE_UP:
         m = &w->up[move.rank].at[0];
-        snprintf(out, size, "coordinator takes %s of rank %u view %u version %u%s", events[m->kind], move.rank,
-                 m->view, m->version, m->has_grad ? " with gradient" : m->ok ? " ok" : "");
+        snprintf(out, size, "coordinator takes %s of rank %u view %u version %u%s", events[m->kind],
+                 move.rank, m->view, m->version,
+                 m->has_grad ? " with gradient"
+                 : m->ok     ? " ok"
+                             : "");
         return;
     case MOVE_REDUCE:
         snprintf(out, size, "rank %u reduces version %u: %s", move.rank, w->workers[move.rank].version,
