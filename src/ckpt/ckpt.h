@@ -1,24 +1,25 @@
 /* When a save counts: slots, checksums, commit, restore.
  *
  * WRITER. One engine per rank writes into that rank's own store. A save is the rank's part of one version:
- * pieces (row ranges of named tensors) written straight from the caller's immutable buffers into a slot, which
- * is a file that is a valid safetensors file, in chunks, several at once, several saves in flight. Order: all
- * chunks complete -> data flushed -> header (names, shapes, slices, checksum of every chunk, identity, blob)
- * durable -> commit record durable -> reported ok. Records carry a counter that only grows. A slot is reused
- * only when the save in it can no longer be needed (see ckpt_durable). Flushes are shared between saves that
- * finish together.
+ * pieces (row ranges of named tensors) written straight from the caller's immutable buffers into a slot,
+ * which is a file that is a valid safetensors file, in chunks, several at once, several saves in flight.
+ * Order: all chunks complete -> data flushed -> header (names, shapes, slices, checksum of every chunk,
+ * identity, blob) durable -> commit record durable -> reported ok. Records carry a counter that only grows. A
+ * slot is reused only when the save in it can no longer be needed (see ckpt_durable). Flushes are shared
+ * between saves that finish together.
  *
  * GROUP. Step k is complete when, for one incarnation and for every unit (pipeline stage) 0..unit_count-1,
- * there is an n such that parts 0..n-1 of n are committed in any of the stores. That is decided from files alone.
+ * there is an n such that parts 0..n-1 of n are committed in any of the stores. That is decided from files
+ * alone.
  *
  * READER. ckpt_set scans any number of stores (folders), finds complete steps, newest first, and reads
- * tensors whole or by rows from whichever parts hold them, verifying the checksum of every chunk it touches: it
- * returns bytes that match or CORRUPT naming file, tensor and chunk. A missing checksum is a failure.
+ * tensors whole or by rows from whichever parts hold them, verifying the checksum of every chunk it touches:
+ * it returns bytes that match or CORRUPT naming file, tensor and chunk. A missing checksum is a failure.
  *
- * Threads: an engine belongs to one thread; with `background` it has a thread of its own that does the I/O and
- * the checksums, and ckpt_fd becomes readable when ckpt_poll has news. Without, the owner drives it by ckpt_poll
- * (tests: deterministic). Fault points: SAVE_*. Formats: docs/formats/slot.md. Tested in tests/unit/ckpt_*,
- * tests/explore/ckpt_*, tests/crash/ckpt_*, tests/golden/ckpt_*, tests/fuzz/ckpt_*. */
+ * Threads: an engine belongs to one thread; with `background` it has a thread of its own that does the I/O
+ * and the checksums, and ckpt_fd becomes readable when ckpt_poll has news. Without, the owner drives it by
+ * ckpt_poll (tests: deterministic). Fault points: SAVE_*. Formats: docs/formats/slot.md. Tested in
+ * tests/unit/ckpt_*, tests/explore/ckpt_*, tests/crash/ckpt_*, tests/golden/ckpt_*, tests/fuzz/ckpt_*. */
 #ifndef CKPT_CKPT_H
 #define CKPT_CKPT_H
 
@@ -31,16 +32,17 @@ struct ckpt;
 
 struct ckpt_config {
     uint8_t run_id[CKPT_RUN_ID_BYTES]; /* of the run; a store of another run is FOREIGN (both ids named) */
-    uint64_t incarnation;  /* grows with every start of the run; parts of different ones are never mixed */
-    uint64_t resume_step;  /* the step this start resumed from (0: none): newer leftovers are no longer needed */
-    uint32_t in_flight;    /* N >= 1: saves at once */
-    uint32_t keep;         /* K >= 1: durable steps kept */
-    uint64_t chunk_bytes;  /* multiple of STORE_BLOCK; 0: the default */
+    uint64_t incarnation; /* grows with every start of the run; parts of different ones are never mixed */
+    uint64_t
+        resume_step;    /* the step this start resumed from (0: none): newer leftovers are no longer needed */
+    uint32_t in_flight; /* N >= 1: saves at once */
+    uint32_t keep;      /* K >= 1: durable steps kept */
+    uint64_t chunk_bytes; /* multiple of STORE_BLOCK; 0: the default */
     bool background;
 };
 
-/* Rows row_begin..row_end-1 of a tensor (a scalar, rank 0, is one row). `data` points to the first of these rows, is
- * aligned to nothing in particular, and stays put and unchanged until the save is reported. */
+/* Rows row_begin..row_end-1 of a tensor (a scalar, rank 0, is one row). `data` points to the first of these
+ * rows, is aligned to nothing in particular, and stays put and unchanged until the save is reported. */
 struct ckpt_piece {
     const char *name;
     enum st_dtype dtype;
@@ -52,8 +54,8 @@ struct ckpt_piece {
 
 struct ckpt_save {
     uint64_t step;
-    uint32_t unit, unit_count; /* pipeline stage and number of stages */
-    uint32_t part, part_count; /* of this unit */
+    uint32_t unit, unit_count;       /* pipeline stage and number of stages */
+    uint32_t part, part_count;       /* of this unit */
     const struct ckpt_piece *pieces; /* copied, with names and shapes; the data is not */
     uint32_t piece_count;
     const void *blob; /* copied: what must be frozen with the state (JSON text by convention) */
@@ -72,8 +74,8 @@ struct ckpt_event {
 /* `store` is borrowed until ckpt_close and is then used by the engine alone. */
 pawl_code ckpt_open(const struct ckpt_config *config, struct store *store, struct ckpt **out,
                     struct pawl_error *e);
-/* Waits for saves in flight until deadline_ns (CLOCK_MONOTONIC), then abandons them; reports the first error of
- * saves nobody polled. Accepts null. */
+/* Waits for saves in flight until deadline_ns (CLOCK_MONOTONIC), then abandons them; reports the first error
+ * of saves nobody polled. Accepts null. */
 pawl_code ckpt_close(struct ckpt *c, int64_t deadline_ns, struct pawl_error *e);
 
 /* Start a save. BUSY when N are in flight: nothing happened. Steps may repeat (another part_count). */
@@ -119,7 +121,8 @@ uint32_t ckpt_set_tensor_count(const struct ckpt_set *set, uint32_t index);
 const struct ckpt_tensor *ckpt_set_tensor(const struct ckpt_set *set, uint32_t index, uint32_t tensor);
 
 /* Rows of a tensor of step `index` (place in the list) into `out`; dtype and shape must match what is stored.
- * Errors: NOT_FOUND (no such tensor or a hole, named), FORMAT (shape or dtype differ, both named), CORRUPT, IO. */
+ * Errors: NOT_FOUND (no such tensor or a hole, named), FORMAT (shape or dtype differ, both named), CORRUPT,
+ * IO. */
 pawl_code ckpt_set_read(struct ckpt_set *set, uint32_t index, const struct ckpt_piece *want, void *out,
                         struct pawl_error *e);
 /* The blob of a unit (from its part 0); points into the set. */

@@ -1,0 +1,131 @@
+/* Reading the commit logs of a store; see ckpt/log.h. */
+#include "ckpt/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+/* ---- identity: two lines of text ---- */
+
+#define IDENTITY_FORMAT "pawl store 1\nrun %s\n"
+#define IDENTITY_HEAD   "pawl store "
+#define RUN_TEXT_BYTES  (2 * RUN_ID_BYTES + 1)
+
+pawl_code log_identity_write(struct store *s, const uint8_t run_id[RUN_ID_BYTES], struct pawl_error *e) {
+    char run[RUN_TEXT_BYTES], text[128];
+    hash_hex(run_id, RUN_ID_BYTES, run);
+    int size = snprintf(text, sizeof text, IDENTITY_FORMAT, run);
+    return store_put(s, LOG_IDENTITY_NAME, text, (size_t)size, e);
+}
+
+/* The file is small and written at once, so anything but its exact text is damage or another version. */
+static bool parse_identity(const char *text, uint8_t run_id[RUN_ID_BYTES]) {
+    char digits[RUN_TEXT_BYTES], again[128];
+    if (sscanf(text, "pawl store 1\nrun %32[0-9a-f]\n", digits) != 1 || strlen(digits) != 2 * RUN_ID_BYTES)
+        return false;
+    for (size_t i = 0; i < RUN_ID_BYTES; i++) {
+        char two[3] = {digits[2 * i], digits[2 * i + 1], 0};
+        run_id[i] = (uint8_t)strtoul(two, NULL, 16);
+    }
+    snprintf(again, sizeof again, IDENTITY_FORMAT, digits);
+    return strcmp(again, text) == 0;
+}
+
+pawl_code log_identity_read(struct store *s, uint8_t run_id[RUN_ID_BYTES], struct pawl_error *e) {
+    uint8_t *data = NULL;
+    size_t size = 0;
+    char text[128] = "";
+    pawl_code code = store_get(s, LOG_IDENTITY_NAME, &data, &size, e);
+    if (code != PAWL_OK) return code;
+    if (size < sizeof text) memcpy(text, data, size);
+    free(data);
+    if (strlen(text) == size && parse_identity(text, run_id)) return PAWL_OK;
+    bool version = strncmp(text, IDENTITY_HEAD, strlen(IDENTITY_HEAD)) == 0 &&
+                   strncmp(text, IDENTITY_HEAD "1\n", strlen(IDENTITY_HEAD) + 2) != 0;
+    if (version)
+        return error_set(e, PAWL_FORMAT, 0, "%s/%s: another version of the store, this program reads 1",
+                         store_path(s), LOG_IDENTITY_NAME);
+    return error_set(e, PAWL_CORRUPT, 0, "%s/%s: %zu bytes that name no run", store_path(s),
+                     LOG_IDENTITY_NAME, size);
+}
+
+pawl_code log_identity_check(struct store *s, const uint8_t run_id[RUN_ID_BYTES], struct pawl_error *e) {
+    uint8_t stored[RUN_ID_BYTES];
+    pawl_code code = log_identity_read(s, stored, e);
+    if (code != PAWL_OK || memcmp(stored, run_id, RUN_ID_BYTES) == 0) return code;
+    char theirs[RUN_TEXT_BYTES], ours[RUN_TEXT_BYTES];
+    hash_hex(stored, RUN_ID_BYTES, theirs);
+    hash_hex(run_id, RUN_ID_BYTES, ours);
+    return error_set(e, PAWL_FOREIGN, 0, "%s: belongs to run %s, this is run %s", store_path(s), theirs,
+                     ours);
+}
+
+/* ---- logs ---- */
+
+static void note_problem(struct log_found *out, const struct store *s, const char *name, uint32_t region,
+                         const char *cause) {
+    if (out->problem[0] != 0) return;
+    snprintf(out->problem, sizeof out->problem, "%.120s/%s: region %u: %.120s", store_path(s), name, region,
+             cause);
+}
+
+static pawl_code scan_region(struct store *s, const char *name, uint32_t region, const uint8_t *data,
+                             size_t size, struct log_found *out, struct record *room, struct pawl_error *e) {
+    struct pawl_error why = {0};
+    pawl_code code = record_decode(data, size, room, &why);
+    if (code == PAWL_FORMAT)
+        return error_set(e, code, 0, "%s/%s: region %u: %.400s", store_path(s), name, region, why.text);
+    if (code == PAWL_CORRUPT) note_problem(out, s, name, region, why.text);
+    if (code != PAWL_OK || (out->any && room->counter <= out->newest.counter)) return PAWL_OK;
+    out->newest = *room;
+    out->any = true;
+    out->region = region;
+    (void)record_log_of_name(name, &out->log);
+    return PAWL_OK;
+}
+
+static pawl_code scan_log(struct store *s, const char *name, struct log_found *out, struct record *room,
+                          struct pawl_error *e) {
+    uint8_t *data = NULL;
+    size_t size = 0;
+    pawl_code code = store_get(s, name, &data, &size, e);
+    if (code == PAWL_OK && size != RECORD_LOG_BYTES)
+        note_problem(out, s, name, 0,
+                     size < RECORD_LOG_BYTES ? "the log is too short" : "the log is too long");
+    for (uint32_t region = 0; region < 2 && code == PAWL_OK; region++) {
+        size_t begin = (size_t)region * RECORD_REGION_BYTES;
+        size_t left = size > begin ? size - begin : 0;
+        code = scan_region(s, name, region, data + (left > 0 ? begin : 0),
+                           left < RECORD_REGION_BYTES ? left : RECORD_REGION_BYTES, out, room, e);
+    }
+    free(data);
+    return code;
+}
+
+pawl_code log_scan(struct store *s, struct log_found *out, struct pawl_error *e) {
+    memset(out, 0, sizeof *out);
+    char **names = NULL;
+    uint32_t count = 0;
+    struct record *room = malloc(sizeof *room);
+    pawl_code code = room == NULL ? error_set(e, PAWL_MEMORY, 0, "%s: no memory", store_path(s))
+                                  : store_list(s, &names, &count, e);
+    for (uint32_t i = 0; i < count && code == PAWL_OK; i++) {
+        uint32_t log = 0;
+        if (!record_log_of_name(names[i], &log)) continue;
+        out->log_count++;
+        if (log > out->last_log) out->last_log = log;
+        code = scan_log(s, names[i], out, room, e);
+    }
+    store_names_free(names, count);
+    free(room);
+    return code;
+}
+
+void log_image(const struct record *r, struct bytes *out) {
+    size_t start = out->size;
+    record_encode(r, out);
+    while (!out->failed && out->size - start < RECORD_LOG_BYTES) bytes_put_u8(out, 0);
+}

@@ -1,0 +1,72 @@
+/* A slot file: a safetensors file with checksums. Layout: docs/formats/slot.md.
+ *
+ * Making one: a plan orders the pieces so that large page-aligned ones are written straight from where they
+ * lie and the rest is gathered, fixes the header's size, and cuts the data into chunks. Reading one: every
+ * field is checked; a missing checksum is a refusal. Both without I/O; parsing is a fuzz target. Tested in
+ * tests/unit/ckpt_slot_test.c. */
+#ifndef CKPT_SLOT_H
+#define CKPT_SLOT_H
+
+#include "ckpt/ckpt.h"
+
+#define SLOT_SUM_BYTES 16u
+/* Tensor names with this prefix are filler: U8 tensors that align or pad, of which there are at most two. */
+#define SLOT_OWN_PREFIX "__pawl_"
+/* Memory runs from this size on are worth chunks of their own; smaller ones are cheaper to gather. */
+#define SLOT_DIRECT_BYTES    (256u << 10)
+#define SLOT_CHUNK_BYTES_MAX (1u << 30)
+
+struct slot_chunk {
+    uint64_t offset, bytes; /* in the data; multiples of STORE_BLOCK */
+    const uint8_t *direct;  /* the bytes, aligned to STORE_BLOCK; null: to be gathered */
+};
+
+struct slot_span { /* where bytes of the data lie in memory */
+    uint64_t begin, bytes;
+    const uint8_t *data;
+};
+
+struct slot_plan {
+    struct st_header header;
+    struct slot_span *spans; /* ascending; what no span covers is filler, zero */
+    uint32_t span_count;
+    struct slot_chunk *chunks;
+    uint64_t chunk_count;
+    uint8_t *sums; /* SLOT_SUM_BYTES per chunk, filled in as chunks are written */
+    uint64_t header_bytes, data_bytes;
+};
+
+/* Errors: ARGUMENT naming the piece and field, MEMORY. The plan owns everything but the pieces' data. */
+pawl_code slot_plan_make(const struct ckpt_config *config, const struct ckpt_save *save,
+                         struct slot_plan *out, struct pawl_error *e);
+void slot_plan_close(struct slot_plan *plan);
+/* Copies chunk bytes into `out`, which holds chunk->bytes. */
+void slot_plan_gather(const struct slot_plan *plan, const struct slot_chunk *chunk, uint8_t *out);
+/* Appends the header of header_bytes with the sums as they are now. */
+pawl_code slot_plan_header(struct slot_plan *plan, struct bytes *out, struct pawl_error *e);
+
+struct slot_slice {                         /* of one stored tensor; in the order of header.tensors */
+    char *name;                             /* of the whole tensor; null for filler */
+    uint64_t row_begin, row_end, row_count; /* a scalar is one row */
+};
+
+struct slot_info { /* all zero is empty */
+    struct st_header header;
+    struct slot_slice *slices;
+    struct slot_chunk *chunks; /* direct is null */
+    uint64_t chunk_count;
+    uint8_t *sums;
+    uint8_t run_id[CKPT_RUN_ID_BYTES];
+    uint64_t incarnation, step;
+    uint32_t unit, unit_count, part, part_count;
+    uint8_t *blob;
+    size_t blob_bytes;
+};
+
+/* From the first bytes of a slot file, the header whole. FORMAT naming the field: not a slot, a newer
+ * version, no checksums, inconsistent; MEMORY. On failure `out` is empty. */
+pawl_code slot_parse(const uint8_t *data, size_t size, uint64_t file_bytes, struct slot_info *out,
+                     struct pawl_error *e);
+void slot_info_close(struct slot_info *info);
+
+#endif

@@ -1,0 +1,225 @@
+/* Reading a slot's header: every field is checked, a missing one is a refusal. See ckpt/slot.h. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "ckpt/slot.h"
+
+struct text { /* a cursor over a metadata value */
+    const char *at;
+};
+
+static bool take_number(struct text *t, uint64_t *out) {
+    const char *start = t->at;
+    *out = 0;
+    for (; *t->at >= '0' && *t->at <= '9'; t->at++)
+        if (!mem_mul(*out, 10, out) || !mem_add(*out, (uint64_t)(*t->at - '0'), out)) return false;
+    return t->at > start;
+}
+
+static bool take_char(struct text *t, char c) {
+    if (*t->at != c) return false;
+    t->at++;
+    return true;
+}
+
+static pawl_code missing(const char *key, struct pawl_error *e) {
+    return error_set(e, PAWL_FORMAT, 0, "slot header: '%s' is missing", key);
+}
+
+static pawl_code bad(const char *key, const char *wanted, struct pawl_error *e) {
+    return error_set(e, PAWL_FORMAT, 0, "slot header: '%s': wanted %s", key, wanted);
+}
+
+static pawl_code get_number(const struct st_header *h, const char *key, uint64_t max, uint64_t *out,
+                            struct pawl_error *e) {
+    const char *value = st_header_get(h, key);
+    if (value == NULL) return missing(key, e);
+    struct text t = {value};
+    if (!take_number(&t, out) || *t.at != 0 || *out > max) return bad(key, "a number within its range", e);
+    return PAWL_OK;
+}
+
+static pawl_code get_u32(const struct st_header *h, const char *key, uint32_t *out, struct pawl_error *e) {
+    uint64_t value = 0;
+    pawl_code code = get_number(h, key, UINT32_MAX, &value, e);
+    *out = (uint32_t)value;
+    return code;
+}
+
+static int digit_of(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Exactly `bytes` bytes from hexadecimal text. */
+static bool from_hex(const char *text, uint8_t *out, size_t bytes) {
+    if (strlen(text) != 2 * bytes) return false;
+    for (size_t i = 0; i < bytes; i++) {
+        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
+        if (high < 0 || low < 0) return false;
+        out[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+static pawl_code no_memory(struct pawl_error *e) {
+    return error_set(e, PAWL_MEMORY, 0, "slot header: no memory");
+}
+
+/* ---- identity and blob ---- */
+
+static pawl_code parse_identity(struct slot_info *s, struct pawl_error *e) {
+    const struct st_header *h = &s->header;
+    uint64_t format = 0;
+    pawl_code code = get_number(h, "pawl.format", UINT64_MAX, &format, e);
+    if (code == PAWL_OK && format != 1)
+        return error_set(e, PAWL_FORMAT, 0, "slot header: 'pawl.format' is %" PRIu64 ", this program reads 1",
+                         format);
+    const char *run_id = st_header_get(h, "pawl.run");
+    if (code == PAWL_OK && run_id == NULL) return missing("pawl.run", e);
+    if (code == PAWL_OK && !from_hex(run_id, s->run_id, sizeof s->run_id))
+        return bad("pawl.run", "32 hexadecimal digits", e);
+    if (code == PAWL_OK) code = get_number(h, "pawl.incarnation", UINT64_MAX, &s->incarnation, e);
+    if (code == PAWL_OK) code = get_number(h, "pawl.step", UINT64_MAX, &s->step, e);
+    if (code == PAWL_OK) code = get_u32(h, "pawl.unit", &s->unit, e);
+    if (code == PAWL_OK) code = get_u32(h, "pawl.units", &s->unit_count, e);
+    if (code == PAWL_OK) code = get_u32(h, "pawl.part", &s->part, e);
+    if (code == PAWL_OK) code = get_u32(h, "pawl.parts", &s->part_count, e);
+    if (code == PAWL_OK && s->unit >= s->unit_count) return bad("pawl.unit", "a number below pawl.units", e);
+    if (code == PAWL_OK && s->part >= s->part_count) return bad("pawl.part", "a number below pawl.parts", e);
+    return code;
+}
+
+static pawl_code parse_blob(struct slot_info *s, struct pawl_error *e) {
+    const char *text = st_header_get(&s->header, "pawl.blob"),
+               *hex = st_header_get(&s->header, "pawl.blob_hex");
+    if (text == NULL && hex == NULL) return missing("pawl.blob", e);
+    if (text != NULL && hex != NULL) return bad("pawl.blob", "no 'pawl.blob_hex' beside it", e);
+    s->blob_bytes = text != NULL ? strlen(text) : strlen(hex) / 2;
+    s->blob = malloc(s->blob_bytes + 1);
+    if (s->blob == NULL) return no_memory(e);
+    if (text != NULL)
+        memcpy(s->blob, text, s->blob_bytes);
+    else if (!from_hex(hex, s->blob, s->blob_bytes))
+        return bad("pawl.blob_hex", "an even number of hexadecimal digits", e);
+    return PAWL_OK;
+}
+
+/* ---- chunks ---- */
+
+static bool take_run(struct text *t, uint64_t *count, uint64_t *bytes) {
+    return take_number(t, count) && take_char(t, '*') && take_number(t, bytes) && *count > 0 && *bytes > 0 &&
+           *bytes % STORE_BLOCK == 0 && *bytes <= SLOT_CHUNK_BYTES_MAX;
+}
+
+/* Counts the chunks, checking that they make up the data. */
+static bool count_chunks(const char *value, uint64_t data_bytes, uint64_t *total) {
+    struct text t = {value};
+    uint64_t sum = 0, count, bytes, run;
+    *total = 0;
+    while (*t.at != 0) {
+        if (!take_run(&t, &count, &bytes) || !mem_mul(count, bytes, &run) || !mem_add(sum, run, &sum))
+            return false;
+        if (sum > data_bytes) return false; /* keeps the count bounded by the file */
+        *total += count;
+        if (*t.at != 0 && (!take_char(&t, ',') || *t.at == 0)) return false;
+    }
+    return sum == data_bytes;
+}
+
+static pawl_code parse_chunks(struct slot_info *s, struct pawl_error *e) {
+    const char *value = st_header_get(&s->header, "pawl.chunks");
+    if (value == NULL) return missing("pawl.chunks", e);
+    if (!count_chunks(value, s->header.data_bytes, &s->chunk_count))
+        return bad("pawl.chunks", "COUNT*BYTES,... that make up the data", e);
+    const char *sums = st_header_get(&s->header, "pawl.sums");
+    if (sums == NULL) return missing("pawl.sums", e);
+    if (strlen(sums) != s->chunk_count * SLOT_SUM_BYTES * 2)
+        return bad("pawl.sums", "one checksum per chunk", e);
+    s->chunks = calloc(s->chunk_count + 1, sizeof *s->chunks);
+    s->sums = malloc(s->chunk_count * SLOT_SUM_BYTES + 1);
+    if (s->chunks == NULL || s->sums == NULL) return no_memory(e);
+    if (!from_hex(sums, s->sums, s->chunk_count * SLOT_SUM_BYTES))
+        return bad("pawl.sums", "hexadecimal digits", e);
+    struct text t = {value};
+    uint64_t at = 0, offset = 0, count, bytes;
+    while (*t.at != 0 && take_run(&t, &count, &bytes)) {
+        for (; count > 0; count--, offset += bytes)
+            s->chunks[at++] = (struct slot_chunk){offset, bytes, NULL};
+        (void)take_char(&t, ',');
+    }
+    return PAWL_OK;
+}
+
+/* ---- slices ---- */
+
+static pawl_code default_slices(struct slot_info *s, struct pawl_error *e) {
+    s->slices = calloc((size_t)s->header.tensor_count + 1, sizeof *s->slices);
+    if (s->slices == NULL) return no_memory(e);
+    for (uint32_t i = 0; i < s->header.tensor_count; i++) {
+        const struct st_tensor *t = &s->header.tensors[i];
+        if (strncmp(t->name, SLOT_OWN_PREFIX, strlen(SLOT_OWN_PREFIX)) == 0) continue;
+        uint64_t rows = t->rank == 0 ? 1 : t->shape[0];
+        s->slices[i] = (struct slot_slice){strdup(t->name), 0, rows, rows};
+        if (s->slices[i].name == NULL) return no_memory(e);
+    }
+    return PAWL_OK;
+}
+
+/* "INDEX ROW_BEGIN ROW_COUNT[ @]\n" */
+static bool apply_slice(struct slot_info *s, struct text *t) {
+    uint64_t index, begin, count;
+    if (!take_number(t, &index) || !take_char(t, ' ') || !take_number(t, &begin) || !take_char(t, ' ') ||
+        !take_number(t, &count) || index >= s->header.tensor_count)
+        return false;
+    struct slot_slice *slice = &s->slices[index];
+    uint64_t end = 0;
+    if (slice->name == NULL || s->header.tensors[index].rank == 0) return false;
+    if (!mem_add(begin, slice->row_end - slice->row_begin, &end) || end > count) return false;
+    *slice = (struct slot_slice){slice->name, begin, end, count};
+    if (take_char(t, ' ')) {
+        char *cut = strrchr(slice->name, '@');
+        if (!take_char(t, '@') || cut == NULL || cut == slice->name) return false;
+        *cut = 0;
+    }
+    return take_char(t, '\n');
+}
+
+static pawl_code parse_slices(struct slot_info *s, struct pawl_error *e) {
+    const char *value = st_header_get(&s->header, "pawl.slices");
+    if (value == NULL) return missing("pawl.slices", e);
+    pawl_code code = default_slices(s, e);
+    struct text t = {value};
+    while (code == PAWL_OK && *t.at != 0)
+        if (!apply_slice(s, &t))
+            code = bad("pawl.slices", "lines INDEX ROW_BEGIN ROW_COUNT that fit their tensors", e);
+    return code;
+}
+
+pawl_code slot_parse(const uint8_t *data, size_t size, uint64_t file_bytes, struct slot_info *out,
+                     struct pawl_error *e) {
+    *out = (struct slot_info){0};
+    pawl_code code = st_header_parse(data, size, file_bytes, &out->header, e);
+    if (code == PAWL_OK &&
+        (out->header.data_offset % STORE_BLOCK != 0 || out->header.data_bytes % STORE_BLOCK != 0))
+        code = error_set(e, PAWL_FORMAT, 0, "slot header: header and data are no multiples of %u bytes",
+                         STORE_BLOCK);
+    if (code == PAWL_OK) code = parse_identity(out, e);
+    if (code == PAWL_OK) code = parse_chunks(out, e);
+    if (code == PAWL_OK) code = parse_slices(out, e);
+    if (code == PAWL_OK) code = parse_blob(out, e);
+    if (code != PAWL_OK) slot_info_close(out);
+    return code;
+}
+
+void slot_info_close(struct slot_info *info) {
+    if (info->slices != NULL)
+        for (uint32_t i = 0; i < info->header.tensor_count; i++) free(info->slices[i].name);
+    st_header_close(&info->header);
+    free(info->slices);
+    free(info->chunks);
+    free(info->sums);
+    free(info->blob);
+    *info = (struct slot_info){0};
+}
