@@ -274,10 +274,10 @@ static char *on_a_terminal(unsigned short columns, const char *event) {
         progress_end(p, "%s", event);
     }
     progress_close(p);
-    ssize_t n = read(master, got, sizeof got - 1);
-    assert_true(n >= 0);
-    got[n] = 0;
-    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0);
+    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0); /* closes the last slave: then EIO ends the reading */
+    size_t size_got = 0;
+    for (ssize_t n; (n = read(master, got + size_got, sizeof got - 1 - size_got)) > 0;) size_got += (size_t)n;
+    got[size_got] = 0;
     close(master);
     return got;
 }

@@ -322,10 +322,9 @@ static void a_file_loads_with_overrides_for_what_it_lacks(void **state) {
     struct pawl_error e = {0};
     snprintf(path, sizeof path, "%s/a.yaml", folder);
     snprintf(set, sizeof set, "run.dir=%s/run", folder);
-    char *text = spec_text("");
-    char *rest = strstr(text, "data:");
-    write_file(path, rest, strlen(rest));
-    free(text);
+    char text[512];
+    snprintf(text, sizeof text, "data:\n  path: %s\n%s", data_path, model_text);
+    write_file(path, text, strlen(text));
     assert_int_equal(spec_load(path, NULL, 0, &s, &e), PAWL_SPEC);
     assert_one_line_with(&e, "run.dir is missing");
     assert_one_line_with(&e, path);
