@@ -61,10 +61,8 @@ static pawl_code check_model(const struct spec *s, struct pawl_error *e) {
         return error_set(e, PAWL_SPEC, 0,
                          "model.vocabulary is %u but data.format is bytes: use a vocabulary of at least 256",
                          s->model.vocabulary);
-    struct pawl_error inner = {0};
     struct gpt_config config = spec_gpt(s);
-    pawl_code code = gpt_config_check(&config, s->parallel.stages, &inner);
-    return code == PAWL_OK ? PAWL_OK : error_set(e, code, 0, "model: %s", inner.text);
+    return gpt_config_check(&config, s->parallel.stages, e);
 }
 
 /* Sample numbers (step x global batch) must fit 64 bits. */

@@ -129,6 +129,20 @@ static void a_log_is_appended_to(void **state) {
     assert_non_null(strchr(newline + 1, '\n'));
 }
 
+static void two_writers_of_one_log_overwrite_nothing(void **state) {
+    (void)state;
+    struct progress *p[2] = {open_progress(log_path, true), open_progress(log_path, true)};
+    for (int i = 0; i < 10; i++) {
+        progress_begin(p[i % 2], "event");
+        progress_end(p[i % 2], NULL);
+    }
+    progress_close(p[0]);
+    progress_close(p[1]);
+    int lines = 0;
+    for (char *c = read_file(log_path); *c != 0; c++) lines += *c == '\n';
+    assert_int_equal(lines, 10);
+}
+
 static void a_line_torn_by_a_kill_spoils_no_other(void **state) {
     (void)state;
     FILE *f = fopen(log_path, "w");
@@ -274,10 +288,10 @@ static char *on_a_terminal(unsigned short columns, const char *event) {
         progress_end(p, "%s", event);
     }
     progress_close(p);
-    ssize_t n = read(master, got, sizeof got - 1);
-    assert_true(n >= 0);
-    got[n] = 0;
-    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0);
+    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0); /* closes the last slave: then EIO ends the reading */
+    size_t size_got = 0;
+    for (ssize_t n; (n = read(master, got + size_got, sizeof got - 1 - size_got)) > 0;) size_got += (size_t)n;
+    got[size_got] = 0;
     close(master);
     return got;
 }
@@ -341,6 +355,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(every_event_is_a_json_line_in_both_logs),
         TEST(a_log_is_appended_to),
+        TEST(two_writers_of_one_log_overwrite_nothing),
         TEST(a_line_torn_by_a_kill_spoils_no_other),
         TEST(a_line_cut_by_a_full_disk_spoils_no_other),
         TEST(a_full_disk_is_told_once_and_stops_nothing),

@@ -96,6 +96,14 @@ static void refused_value(const char *section, const char *key, const char *valu
     refused_more(more, name);
 }
 
+static void refused_set(const char *assignment, const char *wanted) {
+    struct spec s = valid_spec(), before = s;
+    struct pawl_error e = {0};
+    assert_int_equal(spec_set(&s, assignment, &e), PAWL_SPEC);
+    assert_one_line_with(&e, wanted);
+    assert_memory_equal(&s, &before, sizeof s);
+}
+
 /* --- the text --- */
 
 static void a_spec_reads_with_defaults_for_what_it_leaves_out(void **state) {
@@ -152,7 +160,9 @@ static void unknown_names_are_refused_with_the_nearest(void **state) {
     refused_more("parallel:\n  lr: 2\n", "did you mean optimizer.lr?");
     refused_more("parallel:\n  banana: 2\n", "section parallel has no key \"banana\"");
     refused_more("parallel:\n  \"a\\nb\\0\": 2\n", "section parallel has no key \"a?b?\"");
-    refused_more("parallel:\n  digest: 2\n", "has no key \"digest\"");
+    refused_more("save:\n  kepe: 2\n", "did you mean save.keep?");
+    refused("data:\n  digest: 2\n", "section data has no key \"digest\"");
+    refused_more("parallel:\n  global_microbatches: 2\n", "has no key \"global_microbatches\"");
     refused_more("banana:\n", "there is no section \"banana\"");
     refused_more("parallel:\n  \"\": 2\n", "section parallel has no key \"\"");
 }
@@ -223,6 +233,11 @@ static void numbers_are_read_whole_and_in_range_or_not_at_all(void **state) {
         "1e+", "1_0",  "1,5", "--1",  "1e-3x", "\"1\"", "",       "1.2.3", "-1e-3", "1e9", "0"};
     for (size_t i = 0; i < sizeof bad_real / sizeof bad_real[0]; i++)
         refused_value("optimizer", "lr", bad_real[i]);
+    refused_value("optimizer", "lr_min", "1e-400"); /* not silently 0 */
+    refused_set("run.seed=18446744073709551616", "run.seed is ");
+    struct spec s = valid_spec();
+    assert_int_equal(spec_set(&s, "run.seed=18446744073709551615", NULL), PAWL_OK);
+    assert_true(s.run.seed == UINT64_MAX);
     refused_value("parallel", "pipelines", "0");
     refused_value("parallel", "pipelines", "4097");
     refused_value("parallel", "microbatches", "0");
@@ -285,14 +300,6 @@ static void what_is_missing_is_named(void **state) {
 
 /* --- overrides and files --- */
 
-static void refused_set(const char *assignment, const char *wanted) {
-    struct spec s = valid_spec(), before = s;
-    struct pawl_error e = {0};
-    assert_int_equal(spec_set(&s, assignment, &e), PAWL_SPEC);
-    assert_one_line_with(&e, wanted);
-    assert_memory_equal(&s, &before, sizeof s);
-}
-
 static void an_override_sets_one_field_or_nothing(void **state) {
     (void)state;
     struct spec s = valid_spec();
@@ -322,10 +329,9 @@ static void a_file_loads_with_overrides_for_what_it_lacks(void **state) {
     struct pawl_error e = {0};
     snprintf(path, sizeof path, "%s/a.yaml", folder);
     snprintf(set, sizeof set, "run.dir=%s/run", folder);
-    char *text = spec_text("");
-    char *rest = strstr(text, "data:");
-    write_file(path, rest, strlen(rest));
-    free(text);
+    char text[512];
+    snprintf(text, sizeof text, "data:\n  path: %s\n%s", data_path, model_text);
+    write_file(path, text, strlen(text));
     assert_int_equal(spec_load(path, NULL, 0, &s, &e), PAWL_SPEC);
     assert_one_line_with(&e, "run.dir is missing");
     assert_one_line_with(&e, path);
@@ -678,12 +684,11 @@ static void a_field_that_an_older_identity_lacks_stands_for_its_default(void **s
     struct pawl_error e = {0};
     spec_identity(&s, &identity);
     bytes_put_u8(&identity, 0);
-    char *line = strstr((char *)identity.data, "  dropout: 0\n");
-    assert_non_null(line);
-    memmove(line, line + 13, strlen(line + 13) + 1);
+    char *line = strstr((char *)identity.data, "  weight_decay: 0.1\n"), *rest = strchr(line, '\n') + 1;
+    memmove(line, rest, strlen(rest) + 1);
     size_t size = strlen((char *)identity.data);
     if (spec_identity_check(&s, (char *)identity.data, size, &e) != PAWL_OK) fail_msg("%s", e.text);
-    s.model.dropout = 0.5;
+    s.optimizer.weight_decay = 0;
     assert_int_equal(spec_identity_check(&s, (char *)identity.data, size, &e), PAWL_FOREIGN);
     bytes_close(&identity);
 }
