@@ -82,13 +82,13 @@ void gradsum_add(int64_t *sum, const float *g, uint64_t count, int32_t exponent,
 }
 
 void gradsum_add_loss(int64_t *footer, double loss, uint64_t contributions) {
-    double scaled = ldexp(loss, GRADSUM_LOSS_EXPONENT);
+    /* Clamped, not counted as overflow: a redo with other exponents could not help, and the loss is told, not
+     * learned from. */
+    double scaled = ldexp(loss, GRADSUM_LOSS_EXPONENT), limit = floor(ldexp(1.0, RANGE_BITS) / (double)contributions);
     if (!isfinite(loss))
         footer[GRADSUM_NONFINITE]++;
-    else if (fabs(scaled) > ldexp(1.0, RANGE_BITS) / (double)contributions)
-        footer[GRADSUM_OVERFLOW]++;
     else
-        footer[GRADSUM_LOSS] += llrint(scaled);
+        footer[GRADSUM_LOSS] += llrint(fmax(-limit, fmin(limit, scaled)));
 }
 
 double gradsum_loss(const int64_t *footer, uint64_t divisor) {

@@ -39,7 +39,7 @@ uint32_t gradsum_add_part(int64_t *sum, const float *g, uint64_t count, int32_t 
                           uint64_t contributions);
 void gradsum_count(int64_t *footer, uint32_t flags);
 
-/* Adds one micro-batch's mean loss (a NaN, an infinity or |loss| >= 2^22 / contributions is counted instead);
+/* Adds one micro-batch's mean loss, at most 2^22 / contributions (a NaN or an infinity is counted instead);
  * gradsum_loss is the mean over `divisor` of them. */
 void gradsum_add_loss(int64_t *footer, double loss, uint64_t contributions);
 double gradsum_loss(const int64_t *footer, uint64_t divisor);

@@ -163,7 +163,11 @@ static pawl_code report_save(struct worker *w, struct message m, const struct pa
     return channel_send(w->env.channel, &m, e);
 }
 
-static pawl_code handle_save(struct worker *w, const struct message *m, struct pawl_error *e) {
+pawl_code worker_save(struct worker *w, const struct message *m, struct pawl_error *e) {
+    if (w->phase == WORKER_FETCH && w->early_save.parts == 0) {
+        w->early_save = *m;
+        return PAWL_OK;
+    }
     struct message answer = {.version = m->version, .part = m->part, .parts = m->parts};
     if (w->base->number != m->version || m->part >= m->parts)
         return error_set(e, PAWL_INTERNAL, 0, "told to save version %llu at version %llu",
@@ -208,7 +212,7 @@ static pawl_code handle(struct worker *w, const struct message *m, struct pawl_e
     case MESSAGE_DECIDE:
         return worker_decide(w, m, e);
     case MESSAGE_SAVE:
-        return handle_save(w, m, e);
+        return worker_save(w, m, e);
     case MESSAGE_DURABLE:
         ckpt_durable(w->ckpt, m->version);
         return PAWL_OK;

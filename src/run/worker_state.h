@@ -53,12 +53,15 @@ struct worker {
     struct ckpt *ckpt;
     struct worker_save *saves; /* [save_count] */
     uint32_t save_count;
+    struct message early_save; /* came while the version to save is still being fetched; parts 0: none */
     struct worker_injection *injections;
     uint32_t injection_count;
     _Atomic uint64_t progress;
     _Atomic bool busy;
 };
 
+/* worker.c: start the save that the coordinator asked for */
+pawl_code worker_save(struct worker *w, const struct message *m, struct pawl_error *e);
 /* worker_step.c */
 pawl_code worker_advance(struct worker *w, bool *worked, struct pawl_error *e);
 pawl_code worker_fence(struct worker *w, const struct message *m, struct pawl_error *e);

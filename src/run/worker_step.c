@@ -35,6 +35,7 @@ pawl_code worker_fence(struct worker *w, const struct message *m, struct pawl_er
     versions_drop(&w->versions, w->tentative);
     w->tentative = NULL;
     w->state_pending = 0;
+    w->early_save = (struct message){0};
     w->peers.view = m->view;
     w->phase = WORKER_FENCED;
     struct message answer = {.kind = MESSAGE_FENCED,
@@ -158,7 +159,10 @@ pawl_code worker_state_completion(struct worker *w, const struct net_completion 
     int32_t shift = w->shift;
     pawl_code code = settle(w, w->verdict, w->clip, e);
     w->shift = shift;
-    return code == PAWL_OK ? begin_iteration(w) : code;
+    if (code == PAWL_OK) code = begin_iteration(w);
+    struct message save = w->early_save;
+    w->early_save = (struct message){0};
+    return code == PAWL_OK && save.parts > 0 ? worker_save(w, &save, e) : code;
 }
 
 static pawl_code report_reduced(struct worker *w, struct pawl_error *e) {

@@ -122,7 +122,9 @@ static void hook_note(void *context, const struct coord_action *a) {
 
 static void hook_heard(void *context, uint32_t rank, const struct message *m) {
     struct cluster *c = context;
-    if (m->kind != MESSAGE_FAILED || m->code == PAWL_CORRUPT || m->code == PAWL_IO) return;
+    if (m->kind != MESSAGE_FAILED || m->code == PAWL_CORRUPT || m->code == PAWL_IO ||
+        m->code == PAWL_NO_SPACE)
+        return;
     fprintf(stderr, "storm: rank %u failed: %s\n", rank, m->text);
     fail_seed(c, "a worker failed");
 }
@@ -335,7 +337,7 @@ static bool take_end(struct cluster *c) {
 }
 
 static void run_seed(struct cluster *c) {
-    uint32_t trouble_every = 20 + (uint32_t)rng_below(&c->rng, 4000);
+    uint32_t trouble_every = 10 + (uint32_t)rng_below(&c->rng, 600);
     uint64_t storm = rng_below(&c->rng, STORM_ACTIONS), idle = 0;
     start_incarnation(c);
     for (uint64_t action = 0;; action++) {
@@ -367,7 +369,7 @@ static void make_spec(struct cluster *c, const char *data) {
     char text[4096];
     uint32_t stages = 1 + (uint32_t)rng_below(&c->rng, 4), pipelines = 1 + (uint32_t)rng_below(&c->rng, 3);
     static const char *const clips[] = {"0", "1.0", "0.05"};
-    static const char *const rates[] = {"0.001", "0.01", "0.01", "1000000.0"};
+    static const char *const rates[] = {"0.001", "0.01", "0.01", "1000.0"};
     snprintf(text, sizeof text,
              "run: {dir: storm, steps: %llu, seed: %llu}\n"
              "model: {layers: %u, heads: 2, width: 8, context: 6, vocabulary: 13, tied: %s, dropout: %s}\n"
@@ -375,7 +377,7 @@ static void make_spec(struct cluster *c, const char *data) {
              "parallel: {pipelines: %u, stages: %u, microbatches: %llu, batch: 2, schedule: %s}\n"
              "optimizer: {lr: %s, clip_norm: %s}\n"
              "save: {every: %llu, in_flight: %llu, keep: %llu}\n",
-             (unsigned long long)(3 + rng_below(&c->rng, 6)), (unsigned long long)rng_below(&c->rng, 1000),
+             (unsigned long long)(3 + rng_below(&c->rng, 10)), (unsigned long long)rng_below(&c->rng, 1000),
              stages + (uint32_t)rng_below(&c->rng, 2), chance(c, 2) ? "true" : "false", chance(c, 2) ? "0.1" : "0", data,
              pipelines, stages, (unsigned long long)(1 + rng_below(&c->rng, 4)), chance(c, 4) ? "gpipe" : "1f1b",
              rates[rng_below(&c->rng, 4)], clips[rng_below(&c->rng, 3)], (unsigned long long)(1 + rng_below(&c->rng, 3)),
