@@ -264,6 +264,7 @@ static void a_rank_cut_off_from_all_falls_itself_and_not_those_it_accuses(void *
     (void)state;
     struct script s;
     open_running(&s);
+    script_wait(&s, 1, ALL4, 0);
     for (uint32_t peer = 0; peer < 3; peer++) script_suspect(&s, 3, peer);
     script_suspect(&s, 1, 3);
     script_suspect(&s, 2, 3);
