@@ -15,6 +15,8 @@
  *   redo      a contribution overflowed: iteration i again with the exponents lowered by 16 more
  * Precedence: skip, redo, clip, accept. The norm is sqrt of the sum over stages, in stage order, of the
  * squared norms, in double: the same bits for any set of live ranks.
+ * A redo is no DECIDED. After it the iteration is careful under a limit; no finite gradient overflows at a
+ * shift above 352, so a redo beyond ends in STOP.
  *
  * Optimism. In an optimistic iteration a worker steps tentatively with clip 1 as soon as it has G_i and
  * goes on to i+1; a decision other than accept then needs a fence and a GO that settles it. In a careful
@@ -28,6 +30,9 @@
  * GO starts version v+1 (ranks without G_v get it from the lowest live rank of their stage that has it);
  * else GO starts version v. A rank that dies meanwhile starts the fence again with the next view;
  * answers of older views are ignored.
+ * A rank that GO sent to a peer for G_v and that is fenced before it got it answers FENCED with its version v
+ * and no report: it is a version behind and counts as dead (KILL), so that all live ranks hold the final
+ * version.
  *
  * Saves. After the decision that makes version v final, if v is a multiple of save_every or the last one,
  * and fewer than saves_max are outstanding, every live rank gets SAVE(v, part j of n): n = live ranks of its
@@ -36,12 +41,18 @@
  * answered. durable only grows; a save that completes after a newer durable one changes nothing. The last
  * version is saved whatever saves_max says as soon as there is room, and again (new parts) if it was lost
  * to a failure; a failed write of it is tried save_retries times, then STOP. FINISH follows its durability.
+ * SAVE follows DECIDE or GO and is never sent during a fence. At the last version the ranks get no more
+ * decisions, and GO for it after a death only; so with first_version == final_version none at the start.
  *
  * Failure detection. EXIT (process ended or channel closed) is certain. SUSPECT (a rank cannot reach a
  * peer) makes the peer dead if it is still a member suspect_ns later and any new suspicion or lack of
  * progress holds. No BEAT for beat_ns, or a busy rank without progress for stall_ns: dead. Whoever is
  * declared dead without EXIT gets KILL first. If nobody is busy and nothing progressed for stall_ns the
  * view is fenced again, at most idle_fences_max times in a row, then STOP. A stage without a live rank: LOST.
+ * `busy` means working, not waiting for others; the progress counter must move while parts of a save are
+ * written, too. A rank that does not answer FENCE within stall_ns is dead whatever it beats. Limits are
+ * judged at TICK only; a TICK that comes more than beat_ns after the step before it starts all clocks anew,
+ * once in a row (this process was stopped itself). Suspicion kills one rank per view: the most accused.
  *
  * Tested in tests/unit/coord_*, tests/explore/coord_*, tests/storm. */
 #ifndef COORD_COORD_H
@@ -115,7 +126,7 @@ enum coord_action_kind {
     COORD_KILL,       /* rank: make sure its process is gone; `why` */
     COORD_FINISH,     /* rank: everything is durable, leave */
     COORD_LOST,       /* stage: no live replica; the driver restarts from the newest durable step */
-    COORD_STOP,       /* code, why: the run cannot go on */
+    COORD_STOP,       /* code, why: the run cannot go on; rank: at fault, or UINT32_MAX */
     COORD_DECIDED,    /* once per decision, for the driver's log: iteration, verdict, clip, norm, loss */
     COORD_DIED,       /* once per death: rank, why */
     COORD_SKIPPED,    /* a due save was skipped: version */

@@ -1,7 +1,7 @@
 /* Every order of events for small sizes, breadth-first: promises 1, 3 and 4 of the coordinator.
  *
  * Each reachable state of (coordinator, workers, channels) is visited once; each move is checked as it is
- * made (tests/explore/coord_world.h says against what). No state may be stuck, and no moves may lead back to
+ * made (tests/explore/coord_moves.h says against what). No state may be stuck, and no moves may lead back to
  * an earlier state: so every schedule ends, with FINISH, LOST or STOP where these are justified. The first
  * failure found has the fewest moves possible, and they are printed.
  *
@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "coord_world.h"
+#include "coord_moves.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -185,7 +185,8 @@ static void expand(struct search *x, uint32_t node) {
     for (uint32_t i = 0; i < count; i++) {
         current_node = node;
         current_move = moves[i];
-        alive += moves[i].kind != MOVE_DIE && moves[i].kind != MOVE_STOPPING && moves[i].kind != MOVE_FAILED;
+        alive += moves[i].kind != MOVE_DIE && moves[i].kind != MOVE_SILENCE &&
+                 moves[i].kind != MOVE_STOPPING && moves[i].kind != MOVE_FAILED;
         struct live *t = must_have(malloc(sizeof *t));
         t->world = s->world;
         t->c = must_have(coord_copy(s->c));
@@ -283,10 +284,10 @@ static struct world_scope scope_of(uint32_t pipelines, uint32_t stages, uint64_t
                                            .save_every = 1,
                                            .saves_max = 2,
                                            .save_retries = 1,
-                                           .start_ns = 1,
+                                           .start_ns = INT64_MAX,
                                            .beat_ns = 1,
-                                           .stall_ns = 1,
-                                           .suspect_ns = 1},
+                                           .stall_ns = INT64_MAX,
+                                           .suspect_ns = INT64_MAX},
                                 .outcomes = OUTCOMES_PLAIN};
 }
 
@@ -321,6 +322,23 @@ static void the_same_under_a_limit(void **state) {
     scope.outcomes = OUTCOMES_ALL;
     scope.config.clip_norm = LIMIT;
     run("2x2, 1 it., 2 deaths, limit", LARGE, scope);
+}
+
+static void one_iteration_of_2x2_with_two_deaths_or_silences(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 2, 1);
+    scope.deaths = 2;
+    scope.silences = true;
+    run("2x2, 1 it., 2 deaths or silences", NORMAL, scope);
+}
+
+static void two_iterations_of_2x1_with_a_death_or_silence_and_saves(void **state) {
+    (void)state;
+    struct world_scope scope = scope_of(2, 1, 2);
+    scope.deaths = 1;
+    scope.silences = true;
+    scope.outcomes = OUTCOMES_ALL;
+    run("2x1, 2 it., 1 death or silence", SMALL, scope);
 }
 
 static void two_iterations_of_2x2_with_two_deaths(void **state) {
@@ -429,6 +447,8 @@ int main(void) {
         cmocka_unit_test(one_iteration_of_2x2_with_a_death),
         cmocka_unit_test(one_iteration_of_2x2_with_two_deaths_and_any_outcome),
         cmocka_unit_test(the_same_under_a_limit),
+        cmocka_unit_test(one_iteration_of_2x2_with_two_deaths_or_silences),
+        cmocka_unit_test(two_iterations_of_2x1_with_a_death_or_silence_and_saves),
         cmocka_unit_test(two_iterations_of_2x2_with_two_deaths),
         cmocka_unit_test(two_iterations_of_2x2_with_a_death_and_any_outcome_under_a_limit),
         cmocka_unit_test(two_iterations_of_2x2_with_a_death_and_saves_in_flight),
