@@ -39,7 +39,8 @@ void engine_report(struct ckpt *c, struct job *job) {
 /* Takes over what the owner asked for. */
 static void take_requests(struct ckpt *c) {
     pthread_mutex_lock(&c->mutex);
-    uint64_t durable = c->durable_wanted;
+    for (uint32_t i = 0; i < c->durable_count; i++) commit_durable(&c->core, c->durable[i]);
+    c->durable_count = 0;
     for (uint32_t i = 0; i < c->queue_count; i++) {
         uint32_t save = 0;
         struct job *job = c->queue[i];
@@ -49,7 +50,6 @@ static void take_requests(struct ckpt *c) {
     }
     c->queue_count = 0;
     pthread_mutex_unlock(&c->mutex);
-    commit_durable(&c->core, durable);
 }
 
 static bool is_idle(const struct ckpt *c) { return commit_unreported(&c->core) == 0 && c->ops_busy == 0; }
@@ -76,8 +76,7 @@ static void *thread_main(void *arg) {
     for (;;) {
         pthread_mutex_lock(&c->mutex);
         bool idle = is_idle(c);
-        uint64_t seen = c->core.durable_count > 0 ? c->core.durable[0] : 0;
-        while (idle && !c->stop && c->queue_count == 0 && c->durable_wanted <= seen)
+        while (idle && !c->stop && c->queue_count == 0 && c->durable_count == 0)
             pthread_cond_wait(&c->wake, &c->mutex);
         bool stop = c->stop;
         pthread_mutex_unlock(&c->mutex);
@@ -278,8 +277,11 @@ uint32_t ckpt_in_flight(const struct ckpt *c) {
 
 void ckpt_durable(struct ckpt *c, uint64_t step) {
     pthread_mutex_lock(&c->mutex);
-    if (step > c->durable_wanted) {
-        c->durable_wanted = step;
+    if (step > c->durable_newest) {
+        c->durable_newest = step;
+        if (c->durable_count == COMMIT_KEEP_MAX) /* more than can be kept: the oldest are of no interest */
+            memmove(c->durable, c->durable + 1, --c->durable_count * sizeof c->durable[0]);
+        c->durable[c->durable_count++] = step;
         pthread_cond_signal(&c->wake);
     }
     pthread_mutex_unlock(&c->mutex);

@@ -75,7 +75,9 @@ struct ckpt {
     pthread_cond_t wake;
     struct job *queue[COMMIT_SAVES_MAX];
     uint32_t queue_count;
-    uint64_t durable_wanted;
+    uint64_t durable[COMMIT_KEEP_MAX]; /* declared and not yet taken over, ascending */
+    uint32_t durable_count;
+    uint64_t durable_newest;
     struct ckpt_event events[COMMIT_SAVES_MAX];
     uint32_t event_count;
     uint32_t unpolled; /* begun, and their event not yet fetched: at most in_flight */

@@ -51,14 +51,14 @@ static struct set_line *line_find(struct ckpt_set *set, uint32_t part, uint64_t 
     return NULL;
 }
 
-/* The line unused for longest, whose chunk comes before `keep_from` of this part's range or is of no use to
- * it. */
-static struct set_line *line_take(struct ckpt_set *set, uint32_t part, uint64_t first, uint64_t last) {
+/* The line unused for longest that does not hold a started chunk of this range: first..next-1, fewer than
+ * there are lines. */
+static struct set_line *line_take(struct ckpt_set *set, uint32_t part, uint64_t first, uint64_t next) {
     struct set_line *best = NULL;
     for (uint32_t i = 0; i < SET_LINES; i++) {
         struct set_line *l = &set->lines[i];
         if (l->state == LINE_READING || l->state == LINE_READ) continue;
-        if (l->state == LINE_VERIFIED && l->part == part && l->chunk >= first && l->chunk <= last) continue;
+        if (l->state == LINE_VERIFIED && l->part == part && l->chunk >= first && l->chunk < next) continue;
         if (best == NULL || l->used < best->used) best = l;
     }
     return best;
@@ -76,7 +76,7 @@ struct range { /* what one call reads */
     uint32_t part;
     uint64_t begin, end;  /* in the data */
     uint8_t *out;         /* of begin; null: verify only */
-    uint64_t first, last; /* chunks */
+    uint64_t first, last; /* chunks not yet taken */
     uint64_t next;        /* to be started */
     uint32_t in_flight;
 };
@@ -96,7 +96,7 @@ static bool start_chunk(struct ckpt_set *set, struct range *r, pawl_code *code, 
         r->next++;
         return true;
     }
-    struct set_line *l = line_take(set, r->part, r->first, r->last);
+    struct set_line *l = line_take(set, r->part, r->first, r->next);
     if (l == NULL) return false;
     l->state = LINE_EMPTY;
     l->target = direct_target(r, chunk);
@@ -205,6 +205,7 @@ pawl_code set_read_range(struct ckpt_set *set, uint32_t part, uint64_t begin, ui
     uint64_t depth = depth_of(&set->parts[part], &r);
     for (uint64_t i = r.first; i <= r.last && code == PAWL_OK; i++) {
         bool more = true;
+        r.first = i;
         while (more && code == PAWL_OK && r.next <= r.last && r.next < i + depth)
             more = start_chunk(set, &r, &code, e);
         if (code == PAWL_OK) code = take_chunk(set, &r, i, e);
