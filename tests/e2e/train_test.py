@@ -88,25 +88,26 @@ class Train(unittest.TestCase):
     # ---- promise 3
 
     def test_a_kill_of_each_rank_at_each_moment_ends_in_the_same_bits(self):
-        want = self.reference()
+        want = self.reference(clip="0")  # every step is tentative first
         self.assertEqual(want["final_step"], STEPS)
         self.assertEqual(want["failures"], 0)
         points = fault_points()
         self.assertGreaterEqual(len(points), 12)
-        hit = 0
+        hit = runs = 0
         for rank in range(4):
             # All points for every rank in the long run; else every point once, and every rank at three.
             mine = points if LONG else [p for i, p in enumerate(points) if i % 4 == rank] + ["reduce", "step", "save-data"]
             for point in dict.fromkeys(mine):
                 with self.subTest(rank=rank, point=point):
-                    spec, folder = self.spec()
+                    spec, folder = self.spec(clip="0")
                     self.run_pawl(spec, "--inject", f"kill:{rank}@3:{point}")
                     got = self.report(folder)
                     self.assertEqual(got["weights_sha256"], want["weights_sha256"])
                     self.assertEqual(got["loss_last"], want["loss_last"])
                     self.assertLessEqual(got["failures"], 1)
                     hit += got["failures"]
-        self.assertGreaterEqual(hit, 16, "the kills hardly ever struck")
+                    runs += 1
+        self.assertGreaterEqual(hit, 0.8 * runs, "too many kills never struck")
 
     def test_two_kills_in_different_stages_end_in_the_same_bits(self):
         want = self.reference(stages=4)
@@ -151,7 +152,7 @@ class Train(unittest.TestCase):
         for attempt in range(10 if LONG else 3):
             with self.subTest(attempt=attempt):
                 spec, folder = self.spec()
-                run = subprocess.Popen([PAWL, "train", spec, "--quiet"], start_new_session=True)
+                run = subprocess.Popen([PAWL, "train", spec, "--quiet"], start_new_session=True, stdout=subprocess.DEVNULL)
                 time.sleep(random.Random(attempt).uniform(0.05, 0.8))
                 os.kill(run.pid, signal.SIGKILL)
                 run.wait()
@@ -171,7 +172,7 @@ class Train(unittest.TestCase):
     def test_sigterm_saves_and_ends_and_the_same_command_goes_on(self):
         want = self.reference(steps=40)
         spec, folder = self.spec(steps=40)
-        run = subprocess.Popen([PAWL, "train", spec, "--quiet"])
+        run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL)
         log = folder / "log.jsonl"
         while not (log.exists() and '"event":"step"' in log.read_text()):
             self.assertIsNone(run.poll())
@@ -197,7 +198,7 @@ class Train(unittest.TestCase):
     def test_a_worker_that_is_stopped_is_replaced_by_its_peers(self):
         want = self.reference(steps=40)
         spec, folder = self.spec(steps=40)
-        run = subprocess.Popen([PAWL, "train", spec, "--quiet"])
+        run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL)
         log = folder / "log.jsonl"
         while not (log.exists() and '"event":"step"' in log.read_text()):
             self.assertIsNone(run.poll())
@@ -265,7 +266,7 @@ class Train(unittest.TestCase):
 
     def test_two_runs_on_one_folder_exclude_each_other(self):
         spec, folder = self.spec(steps=2000)
-        run = subprocess.Popen([PAWL, "train", spec, "--quiet"])
+        run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL)
         try:
             while not (folder / "log.jsonl").exists():
                 self.assertIsNone(run.poll())
