@@ -8,8 +8,6 @@
  * Tested in tests/unit/net_ucx_test.c and with the common cases. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,18 +84,6 @@ static void leave_alone(void) {
     }
 }
 
-static bool only_loopback(void) {
-    struct ifaddrs *all = NULL;
-    if (getifaddrs(&all) != 0) return false;
-    bool other = false;
-    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next)
-        other |= i->ifa_addr != NULL &&
-                 (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6) &&
-                 (i->ifa_flags & IFF_UP) && (i->ifa_flags & IFF_RUNNING) && !(i->ifa_flags & IFF_LOOPBACK);
-    freeifaddrs(all);
-    return !other;
-}
-
 static pawl_code ucx_error(struct pawl_error *e, ucs_status_t status, const char *what) {
     return error_set(e, status == UCS_ERR_NO_MEMORY ? PAWL_MEMORY : PAWL_IO, 0, "UCX: %s: %s", what,
                      ucs_status_string(status));
@@ -138,10 +124,7 @@ static bool watch_shared_memory(const char *transports) {
 static pawl_code configure(ucp_config_t *config, const char *transports, bool shared, struct pawl_error *e) {
     ucs_status_t status = ucp_config_modify(config, "TLS", transports);
     if (status != UCS_OK) return ucx_error(e, status, transports);
-    pawl_code code = PAWL_OK;
-    if (shared) code = set_option(config, "KEEPALIVE_INTERVAL", "100ms", e);
-    if (code == PAWL_OK && only_loopback()) code = set_option(config, "NET_DEVICES", "lo", e);
-    return code;
+    return shared ? set_option(config, "KEEPALIVE_INTERVAL", "100ms", e) : PAWL_OK;
 }
 
 static pawl_code open_context(struct ucx *ucx, const char *transports, struct pawl_error *e) {

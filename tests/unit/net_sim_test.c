@@ -52,6 +52,22 @@ static void delays_stay_within_their_bounds_and_time_only_moves_when_told(void *
     world_close(w);
 }
 
+static void deliveries_happen_in_the_order_of_their_times(void **state) {
+    (void)state;
+    struct world *w = world_open(WORLD_SIM, 4);
+    uint8_t in[COUNT], out = 1;
+    for (uint32_t i = 0; i < COUNT; i++) world_recv(w, 1, tag_of(1, i), &in[i], 1, i);
+    for (uint32_t i = 0; i < COUNT; i++) world_send(w, 0, 1, tag_of(1, i), &out, 1, COUNT + i);
+    uint32_t moments = 0;
+    for (int64_t next = netsim_advance(w->sim, 0), last = 0; next != INT64_MAX; moments++) {
+        assert_in_range(next, last + 1, 100000); /* windows make some wait for others */
+        last = next;
+        next = netsim_advance(w->sim, next);
+    }
+    assert_in_range(moments, COUNT / 2, 2 * COUNT);
+    world_close(w);
+}
+
 static void run_out(struct world *w) {
     while (netsim_advance(w->sim, w->now) != INT64_MAX) w->now += 1000;
 }
@@ -79,6 +95,7 @@ struct fates {
     uint32_t delivered, lost;             /* what the killed one had sent */
     uint32_t reported, silent;            /* sends to it */
     uint32_t waiting_ended, waiting_open; /* announced sends to it */
+    uint32_t late_reported, late_silent;  /* sends over a connection made after its death */
 };
 
 static void one_death(uint64_t seed, struct fates *f) {
@@ -102,6 +119,12 @@ static void one_death(uint64_t seed, struct fates *f) {
     run_out(w);
     assert_int_equal(net_poll(w->ends[2], done, 4), 1);
     *(done[0].code == PAWL_PEER_LOST ? &f->reported : &f->silent) += 1;
+    net_disconnect(w->ends[3], 1);
+    world_connect(w, 3, 1);
+    world_send(w, 3, 1, tag_of(1, 3), out, 1, 5);
+    run_out(w);
+    assert_int_equal(net_poll(w->ends[3], done, 4), 1);
+    *(done[0].code == PAWL_PEER_LOST ? &f->late_reported : &f->late_silent) += 1;
     world_close(w);
 }
 
@@ -113,6 +136,7 @@ static void a_death_is_seen_or_not_and_its_last_words_arrive_or_not(void **state
     assert_in_range(f.reported, 5, 39);
     assert_in_range(f.waiting_ended, 5, 35);
     assert_int_not_equal(f.silent, 0);
+    assert_in_range(f.late_reported, 5, 35);
 }
 
 static void nothing_reaches_a_killed_endpoint(void **state) {
@@ -155,6 +179,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_seed_gives_the_same_order_and_another_seed_another),
         cmocka_unit_test(delays_stay_within_their_bounds_and_time_only_moves_when_told),
+        cmocka_unit_test(deliveries_happen_in_the_order_of_their_times),
         cmocka_unit_test(a_cut_holds_messages_back_until_it_heals),
         cmocka_unit_test(a_death_is_seen_or_not_and_its_last_words_arrive_or_not),
         cmocka_unit_test(nothing_reaches_a_killed_endpoint),

@@ -438,6 +438,27 @@ static void peers_that_come_and_go_leave_nothing_behind(void **state) {
     net_close(net);
 }
 
+static void a_disconnected_living_peer_is_let_go_of(void **state) {
+    (void)state;
+    struct world *w = world_open(WORLD_TCP, 1);
+    uint32_t descriptors = 0;
+    for (uint32_t i = 0; i < 20; i++) {
+        uint8_t out = 1, in = 0;
+        world_recv(w, 1, tag_of(1, i), &in, 1, 1);
+        world_send(w, 0, 1, tag_of(1, i), &out, 1, 2);
+        assert_done(world_wait(w, 1), 1, PAWL_OK, 1);
+        assert_done(world_wait(w, 0), 2, PAWL_OK, 1);
+        net_disconnect(w->ends[0], 1);
+        net_disconnect(w->ends[1], 0);
+        for (uint32_t round = 0; round < 200; round++) world_step(w);
+        if (i == 2) descriptors = open_descriptors();
+        if (i > 2) assert_in_range(open_descriptors(), 1, descriptors);
+        world_connect(w, 0, 1);
+        world_connect(w, 1, 0);
+    }
+    world_close(w);
+}
+
 static void one_program_opens_and_closes_many_times(void **state) {
     (void)state;
     net_close(open_net(NULL));
@@ -488,6 +509,7 @@ int main(int argc, char **argv) {
         BOTH(a_sleeper_is_woken_by_a_message),
         BOTH(waiting_for_a_peer_that_does_not_answer_costs_little),
         cmocka_unit_test(peers_that_come_and_go_leave_nothing_behind),
+        cmocka_unit_test(a_disconnected_living_peer_is_let_go_of),
         cmocka_unit_test(one_program_opens_and_closes_many_times),
         cmocka_unit_test(a_machine_without_a_network_will_do),
         cmocka_unit_test(the_programs_signals_are_left_alone_unless_the_user_wants_otherwise),
