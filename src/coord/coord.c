@@ -147,19 +147,19 @@ void coord_free(struct coord *c) {
     free(c);
 }
 
-/* The clock never goes back, and starts with the first event. Says whether this step comes later than
- * beat_ns after the one before: then this process itself was not running. */
-static bool advance_clock(struct coord *c, int64_t now_ns) {
+/* The clock never goes back, and starts with the first event. A step that comes later than beat_ns after the
+ * one before shows that this process itself was not running. */
+static void advance_clock(struct coord *c, int64_t now_ns) {
     if (!c->begun) {
         c->begun = true;
         c->now_ns = now_ns;
         c->start_at = now_ns;
         coord_clocks_restart(c);
-        return false;
+        return;
     }
     int64_t before = c->now_ns;
     if (now_ns > c->now_ns) c->now_ns = now_ns;
-    return coord_elapsed(c, before) > c->config.beat_ns;
+    if (coord_elapsed(c, before) > c->config.beat_ns) c->late = true;
 }
 
 static void handle_of_rank(struct coord *c, const struct coord_event *event) {
@@ -198,9 +198,9 @@ static void handle_of_rank(struct coord *c, const struct coord_event *event) {
     }
 }
 
-static void handle(struct coord *c, const struct coord_event *event, bool late) {
+static void handle(struct coord *c, const struct coord_event *event) {
     if (event->kind == COORD_TICK)
-        coord_on_tick(c, late);
+        coord_on_tick(c);
     else if (event->kind == COORD_STOPPING)
         coord_on_stopping(c);
     else
@@ -237,8 +237,8 @@ size_t coord_step(struct coord *c, const struct coord_event *event, const struct
     struct coord before = *c;
     c->died = false;
     c->event_rank = UINT32_MAX;
-    bool late = advance_clock(c, event->now_ns);
-    handle(c, event, late);
+    advance_clock(c, event->now_ns);
+    handle(c, event);
     if (!coord_over(c) && c->died && c->phase != PHASE_STARTING) coord_fence_start(c);
     if (!coord_over(c)) coord_fence_advance(c);
     if (!coord_over(c)) coord_saves_advance(c);

@@ -51,8 +51,8 @@
  * view is fenced again, at most idle_fences_max times in a row, then STOP. A stage without a live rank: LOST.
  * `busy` means working, not waiting for others; the progress counter must move while parts of a save are
  * written, too. A rank that does not answer FENCE within stall_ns is dead whatever it beats. Limits are
- * judged at TICK only; a TICK that comes more than beat_ns after the step before it starts all clocks anew,
- * once in a row (this process was stopped itself). Suspicion kills one rank per view: the most accused.
+ * judged at TICK only; the TICK after a gap of more than beat_ns between two steps starts all clocks
+ * anew, once in a row (this process was stopped itself). Suspicion kills one rank per view: the most accused.
  *
  * Tested in tests/unit/coord_*, tests/explore/coord_*, tests/storm. */
 #ifndef COORD_COORD_H

@@ -2,8 +2,8 @@
  *
  * Each phase has its limit: start_ns to be READY, stall_ns to answer a fence (whatever the rank's beats
  * say), stall_ns of being busy without progress while iterations run, beat_ns of silence after the start.
- * A coordinator that was itself stopped (suspended machine, SIGSTOP) sees everybody silent at once; a TICK
- * that comes more than beat_ns after the step before it therefore starts all clocks anew, once in a row.
+ * A coordinator that was itself stopped (suspended machine, SIGSTOP) sees everybody silent at once; the
+ * TICK after a gap of more than beat_ns between two steps therefore starts all clocks anew, once in a row.
  *
  * Suspicion kills one rank per view: the most accused, so that a rank cut off from everybody, which
  * accuses everybody, falls itself. The fence that follows forgets the rest. */
@@ -154,7 +154,9 @@ static void judge_idleness(struct coord *c) {
     coord_fence_start(c);
 }
 
-void coord_on_tick(struct coord *c, bool late) {
+void coord_on_tick(struct coord *c) {
+    bool late = c->late;
+    c->late = false;
     if (late && !c->forgiven) {
         c->forgiven = true;
         coord_clocks_restart(c);

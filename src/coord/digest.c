@@ -49,7 +49,7 @@ uint64_t coord_digest(const struct coord *c) {
     const uint64_t words[] = {(uint64_t)c->phase, c->view,        c->final,      c->target,
                               c->durable,         c->has_durable, c->optimistic, (uint64_t)c->shift,
                               c->save_failures,   c->idle_fences, c->save_count, c->suspicion_count,
-                              c->begun,           c->forgiven};
+                              c->begun,           c->forgiven,    c->late};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) add(&digest, words[i]);
     for (uint32_t rank = 0; rank < c->rank_count; rank++) add_member(&digest, c, rank);
     for (uint32_t stage = 0; stage < c->config.stages; stage++) add_stage(&digest, &c->stages[stage]);

@@ -79,6 +79,7 @@ struct coord {
     size_t suspicion_count, suspicion_room;
 
     bool begun;    /* an event has set the clock */
+    bool late;     /* since the last TICK a step came more than beat_ns after the one before it */
     bool forgiven; /* the last TICK was late and gave everybody a new start */
     bool died;     /* somebody did, in this step */
     bool no_memory;
@@ -156,7 +157,7 @@ void coord_save_close(struct coord_save *save);
 void coord_on_exit(struct coord *c, const struct coord_event *event);
 void coord_on_suspect(struct coord *c, const struct coord_event *event);
 void coord_on_beat(struct coord *c, const struct coord_event *event);
-void coord_on_tick(struct coord *c, bool late);
+void coord_on_tick(struct coord *c);
 /* Declare a live rank dead; its process is killed unless it has exited. The fence follows in coord_step. */
 void coord_death(struct coord *c, uint32_t rank, bool exited, const char *why);
 void coord_progress(struct coord *c, uint32_t rank);

@@ -178,7 +178,7 @@ static inline const char *world_feed(struct world *w, const struct world_scope *
     uint64_t final_before = coord_final(c), durable_before = 0, durable = 0;
     coord_durable(c, &durable_before);
     struct coord_event timed = *event;
-    timed.now_ns = 2 * w->silences; /* beat_ns is 1, all other limits are out of reach */
+    timed.now_ns = w->seconds; /* beat_ns is 1, all other limits are out of reach */
     const struct coord_action *a;
     size_t count = coord_step(c, &timed, &a);
     uint32_t begun = 0;
@@ -308,12 +308,14 @@ static inline void world_die(struct world *w, struct move move) {
 static inline const char *world_silence(struct world *w, const struct world_scope *scope, struct coord *c,
                                         uint32_t rank) {
     w->deaths--;
-    w->silences++;
     w->silent = (uint8_t)(rank + 1);
     const char *wrong = NULL;
-    for (uint32_t other = 0; other < world_ranks(scope) && wrong == NULL; other++) {
-        struct coord_event beat = {.kind = COORD_BEAT, .rank = other};
-        if (other != rank) wrong = world_feed(w, scope, c, &beat);
+    for (int second = 0; second < 2; second++) {
+        w->seconds++;
+        for (uint32_t other = 0; other < world_ranks(scope) && wrong == NULL; other++) {
+            struct coord_event beat = {.kind = COORD_BEAT, .rank = other};
+            if (other != rank) wrong = world_feed(w, scope, c, &beat);
+        }
     }
     if (wrong == NULL) wrong = world_feed(w, scope, c, &(struct coord_event){.kind = COORD_TICK});
     w->silent = 0;

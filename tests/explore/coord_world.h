@@ -63,7 +63,7 @@ struct world_scope { /* what an exploration allows */
 struct world {
     uint8_t deaths, save_failures, stoppings; /* left */
     uint8_t started;                          /* something was sent to the ranks */
-    uint8_t silences;                         /* so far: they drive the clock */
+    uint8_t seconds;                          /* the clock; silences drive it */
     uint8_t silent;                           /* rank + 1 of whom the coordinator must kill now */
     uint8_t declared_dead;                    /* mask: DIED was said */
     uint8_t killed_behind;                    /* mask: KILL was said */

@@ -102,6 +102,35 @@ static void an_iteration_is_decided_when_all_live_ranks_have_reported(void **sta
     script_close(&s);
 }
 
+static void a_run_of_a_thousand_ranks_is_decided_and_saved_like_any_other(void **state) {
+    (void)state;
+    struct coord_config config = script_config(128, 9, 1);
+    struct coord *c = NULL;
+    assert_int_equal(coord_new(&config, &c, NULL), PAWL_OK);
+    uint32_t ranks = 128 * 9;
+    uint64_t counts[COORD_ACTION_COUNT] = {0};
+    for (uint32_t n = 0; n < 3 * ranks; n++) {
+        static const enum coord_event_kind kinds[] = {COORD_READY, COORD_REDUCED, COORD_SAVED};
+        uint32_t rank = n % ranks;
+        struct coord_event event = {
+            .kind = kinds[n / ranks], .rank = rank, .view = 1, .report = {.norm2 = 1.0}};
+        if (event.kind == COORD_SAVED) {
+            event.version = 1;
+            event.part = rank / 9;
+            event.parts = 128;
+            event.ok = true;
+        }
+        const struct coord_action *a;
+        size_t count = coord_step(c, &event, &a);
+        for (size_t i = 0; i < count; i++) counts[a[i].kind]++;
+    }
+    static const enum coord_action_kind once_per_rank[] = {COORD_GO, COORD_DECIDE, COORD_SAVE, COORD_DURABLE,
+                                                           COORD_FINISH};
+    for (size_t i = 0; i < 5; i++) assert_int_equal(counts[once_per_rank[i]], ranks);
+    assert_int_equal(counts[COORD_DECIDED] + counts[COORD_DURABLE_AT], 2);
+    coord_free(c);
+}
+
 static void under_a_limit_the_first_iteration_is_careful_and_those_after_an_accept_are_not(void **state) {
     (void)state;
     struct script s;
@@ -349,6 +378,7 @@ int main(void) {
         cmocka_unit_test(nothing_to_train_after_a_durable_step_finishes_at_once),
         cmocka_unit_test(nothing_to_train_from_the_beginning_saves_version_0),
         cmocka_unit_test(an_iteration_is_decided_when_all_live_ranks_have_reported),
+        cmocka_unit_test(a_run_of_a_thousand_ranks_is_decided_and_saved_like_any_other),
         cmocka_unit_test(under_a_limit_the_first_iteration_is_careful_and_those_after_an_accept_are_not),
         cmocka_unit_test(a_careful_iteration_is_clipped_by_the_decision_alone),
         cmocka_unit_test(the_clip_factor_is_limit_over_norm_plus_a_millionth),

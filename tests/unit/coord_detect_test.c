@@ -306,18 +306,30 @@ static void a_coordinator_that_was_stopped_itself_blames_nobody_at_first(void **
     script_close(&s);
 }
 
+static void a_beat_that_comes_first_after_the_gap_does_not_blame_the_others(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    script_wait(&s, 1, ALL4, 0);
+    s.now_ns += 3600 * SECOND;
+    script_beat(&s, 2, 9, false);
+    assert_string_equal(script_tick(&s), "");
+    assert_string_equal(script_wait(&s, 4, ALL4, 0), "");
+    script_close(&s);
+}
+
 static void ticks_that_are_always_late_still_find_the_dead(void **state) {
     (void)state;
     struct script s;
     open_running(&s);
-    s.now_ns += 6 * SECOND;
-    for (uint32_t rank = 0; rank < 3; rank++) script_beat(&s, rank, 2, false);
-    assert_string_equal(script_tick(&s), "KILL[3] no beat; DIED[3] no beat; FENCE[0 1 2] view=2");
-    script_fence_all(&s, 0, -1);
-    s.now_ns += 6 * SECOND;
-    assert_string_equal(script_tick(&s), "");
-    s.now_ns += 6 * SECOND;
-    assert_non_null(strstr(script_tick(&s), "LOST"));
+    const char *said = "";
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(said, "");
+        s.now_ns += 6 * SECOND;
+        for (uint32_t rank = 0; rank < 3; rank++) script_beat(&s, rank, 2, false);
+        said = script_tick(&s);
+    }
+    assert_string_equal(said, "KILL[3] no beat; DIED[3] no beat; FENCE[0 1 2] view=2");
     script_close(&s);
 }
 
@@ -356,6 +368,7 @@ int main(void) {
         cmocka_unit_test(a_rank_cut_off_from_all_falls_itself_and_not_those_it_accuses),
         cmocka_unit_test(of_two_that_accuse_each_other_the_better_replicated_one_falls),
         cmocka_unit_test(a_coordinator_that_was_stopped_itself_blames_nobody_at_first),
+        cmocka_unit_test(a_beat_that_comes_first_after_the_gap_does_not_blame_the_others),
         cmocka_unit_test(ticks_that_are_always_late_still_find_the_dead),
         cmocka_unit_test(a_clock_that_jumps_back_is_ignored),
     };
