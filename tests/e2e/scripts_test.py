@@ -124,7 +124,7 @@ class LengthsTest(Tree):
         self.assert_complains("src/net/long.c:1: long_one: 81 lines", "check-lengths")
 
     def test_a_long_table_is_no_function(self):
-        self.write("src/net/table.c", "int t[] = {\n" + "1,\n" * 300 + "};\n")
+        self.write("src/net/table.c", "int t[sizeof(int) * 99] = {\n" + "1,\n" * 300 + "};\n")
         self.assertNotIn("table.c", self.assert_passes("check-lengths"))
 
     def test_a_file_over_the_limit_is_found(self):
@@ -175,6 +175,36 @@ class DocsTest(Tree):
     def test_a_path_of_one_machine_is_found(self):
         self.append("README.md", "see /ho" + "me/somebody/notes\n")
         self.assert_complains("README.md:4: a path of one machine", "check-docs")
+
+
+class CheckTest(Tree):
+    """scripts/check itself: what it counts and how it ends."""
+
+    def test_a_tree_in_order_ends_with_its_count(self):
+        said = self.assert_passes("check", "layers", "lengths")
+        self.assertEqual(said.splitlines()[-1], "2 passed, 0 failed")
+
+    def test_a_failed_stage_is_named_and_the_others_still_run(self):
+        self.append("src/net/net.c", '#include "model/gpt.h"\n')
+        done = self.run_script("check", "layers", "lengths")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stdout.splitlines()[-2:], ["FAILED   layers", "1 passed, 1 failed"])
+        self.assertIn("net may not include model", done.stdout)
+
+    def test_a_stage_that_breaks_has_failed(self):
+        (self.root / "scripts/check-lengths").unlink()
+        done = self.run_script("check", "layers", "lengths", "tidy")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stdout.splitlines()[-1], "1 passed, 2 failed")
+
+    def test_what_cannot_run_is_skipped_with_its_reason(self):
+        (self.root / "scripts/format").write_text("#!/bin/sh\necho no such tool here\nexit 77\n")
+        said = self.assert_passes("check", "format", "layers")
+        self.assertEqual(said.splitlines()[-2:], ["skipped  format: no such tool here",
+                                                  "1 passed, 0 failed, 1 skipped"])
+
+    def test_a_stage_that_does_not_exist_is_refused(self):
+        self.assert_complains("no stage speed", "check", "speed")
 
 
 def release():
