@@ -16,9 +16,6 @@
 
 static const char *const section_prefix[SECTIONS] = {"", "exp_avg/", "exp_avg_sq/"};
 
-/* A stored name is the longest prefix and a tensor's name; longer ones are refused when the name is made. */
-#define NAME_BYTES 512
-
 static float *section_of(const struct version *v, int section) {
     return section == 0 ? v->params : section == 1 ? v->exp_avg : v->exp_avg_sq;
 }
@@ -32,16 +29,24 @@ static uint64_t row_at(const struct stage_tensor *t, uint64_t at) {
     return row < rows_of(t) ? row : rows_of(t);
 }
 
+/* To be freed; null without memory. */
+static char *stored_name(const char *prefix, const struct stage_tensor *t) {
+    char *name;
+    return asprintf(&name, "%s%s", prefix, t->name) < 0 ? NULL : name;
+}
+
 struct piece_list {
     struct ckpt_piece *pieces;
-    char (*names)[NAME_BYTES];
+    char **names;
     uint32_t count;
+    bool failed; /* no memory for a name */
 };
 
 static void add_piece(struct piece_list *list, const char *prefix, const struct stage_tensor *t,
                       struct ckpt_piece piece) {
-    snprintf(list->names[list->count], NAME_BYTES, "%s%s", prefix, t->name);
-    piece.name = list->names[list->count];
+    char *name = stored_name(prefix, t);
+    if (name == NULL) list->failed = true;
+    piece.name = list->names[list->count] = name;
     list->pieces[list->count++] = piece;
 }
 
@@ -67,7 +72,7 @@ static void add_tensor(struct piece_list *list, const struct stage *stage, const
 pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct stage *stage,
                        const struct version *version, uint32_t part, uint32_t parts, struct pawl_error *e) {
     size_t most = (size_t)stage->tensor_count * (SECTIONS + 1);
-    struct piece_list list = {.pieces = calloc(most, sizeof *list.pieces), .names = calloc(most, NAME_BYTES)};
+    struct piece_list list = {.pieces = calloc(most, sizeof *list.pieces), .names = calloc(most, sizeof *list.names)};
     struct bytes blob = {0};
     struct json j = json_begin(&blob);
     json_object(&j, NULL);
@@ -92,8 +97,9 @@ pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct sta
                                  .piece_count = list.count,
                                  .blob = blob.data,
                                  .blob_bytes = blob.size};
-        code = ckpt_save_begin(c, &save, e);
+        code = list.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the names of a save") : ckpt_save_begin(c, &save, e);
     }
+    for (uint32_t i = 0; i < list.count; i++) free(list.names[i]);
     free(list.pieces);
     free(list.names);
     bytes_close(&blob);
@@ -103,10 +109,12 @@ pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct sta
 static pawl_code read_whole(struct ckpt_set *set, uint32_t index, const char *prefix,
                             const struct stage_tensor *t, struct ckpt_piece want, void *out,
                             struct pawl_error *e) {
-    char name[NAME_BYTES];
-    snprintf(name, sizeof name, "%s%s", prefix, t->name);
+    char *name = stored_name(prefix, t);
+    if (name == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory to read %s", t->name);
     want.name = name;
-    return ckpt_set_read(set, index, &want, out, e);
+    pawl_code code = ckpt_set_read(set, index, &want, out, e);
+    free(name);
+    return code;
 }
 
 static pawl_code load_tensor(struct ckpt_set *set, uint32_t index, const struct stage_tensor *t,

@@ -25,7 +25,7 @@ SPEC = """
 run: {{dir: {dir}, steps: {steps}, seed: 11}}
 model: {{layers: 4, heads: 2, width: 16, context: 16, vocabulary: 256, tied: {tied}, dropout: 0.1}}
 data: {{path: {text}, format: bytes}}
-parallel: {{pipelines: {pipelines}, stages: {stages}, microbatches: 3, batch: 2, schedule: 1f1b}}
+parallel: {{pipelines: {pipelines}, stages: {stages}, microbatches: {microbatches}, batch: 2, schedule: 1f1b}}
 optimizer: {{lr: 0.01, clip_norm: {clip}}}
 save: {{every: 1, in_flight: 2, keep: 2}}
 failure: {{timeout_s: 2}}
@@ -53,7 +53,7 @@ class Train(unittest.TestCase):
 
     def spec(self, **changes):
         type(self).serial += 1
-        values = dict(dir=self.root / f"run{self.serial}", steps=STEPS, text=self.text, pipelines=2, stages=2,
+        values = dict(dir=self.root / f"run{self.serial}", steps=STEPS, text=self.text, pipelines=2, stages=2, microbatches=3,
                       tied="true", clip="0.5")
         values.update(changes)
         path = self.root / f"spec{self.serial}.yaml"
@@ -93,7 +93,7 @@ class Train(unittest.TestCase):
         self.assertEqual(want["failures"], 0)
         points = fault_points()
         self.assertGreaterEqual(len(points), 12)
-        hit = runs = 0
+        missed = []
         for rank in range(4):
             # All points for every rank in the long run; else every point once, and every rank at three.
             mine = points if LONG else [p for i, p in enumerate(points) if i % 4 == rank] + ["reduce", "step", "save-data"]
@@ -105,9 +105,10 @@ class Train(unittest.TestCase):
                     self.assertEqual(got["weights_sha256"], want["weights_sha256"])
                     self.assertEqual(got["loss_last"], want["loss_last"])
                     self.assertLessEqual(got["failures"], 1)
-                    hit += got["failures"]
-                    runs += 1
-        self.assertGreaterEqual(hit, 0.8 * runs, "too many kills never struck")
+                    if got["failures"] == 0:
+                        missed.append(f"{rank}:{point}")
+        # A save this small is one chunk and a run this short reuses few slots: tests/crash strikes at these two.
+        self.assertEqual([m for m in missed if not m.endswith((":save-data", ":save-recycle"))], [])
 
     def test_two_kills_in_different_stages_end_in_the_same_bits(self):
         want = self.reference(stages=4)
@@ -209,6 +210,17 @@ class Train(unittest.TestCase):
         got = self.report(folder)
         self.assertEqual(got["failures"], 1)
         self.assertEqual(got["weights_sha256"], want["weights_sha256"])
+
+    def test_a_run_goes_on_with_other_numbers_of_pipelines_and_stages(self):
+        want = self.reference(clip="0", steps=8)
+        spec, folder = self.spec(clip="0", steps=8)
+        self.run_pawl(spec, "--steps", "2")
+        for until, pipelines, stages, microbatches in ((4, 1, 4, 6), (6, 3, 3, 2), (8, 1, 1, 6)):
+            self.run_pawl(spec, "--steps", str(until), "--set", f"parallel.pipelines={pipelines}", "--set",
+                          f"parallel.stages={stages}", "--set", f"parallel.microbatches={microbatches}")
+            self.assertEqual(self.report(folder)["resumed_from"], until - 2)
+        self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"])
+        self.refused(spec, "--set", "parallel.microbatches=4", code=76, words=("parallel.microbatches", "6", "8"))
 
     # ---- promise 2: never wrong bytes
 
