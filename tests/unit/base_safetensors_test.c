@@ -126,6 +126,7 @@ static void what_breaks_the_format_is_refused(void **state) {
     assert_refused("{" U8_1("a", 0, 1) "}", 2, "the file has 2");
     assert_refused("{" U8_1("a", 0, 2) "}", 1, "the file has 1");
     assert_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "make 3 bytes");
+    assert_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,2]}}", 1, "make 1 bytes");
     assert_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}}", 1, "1..0");
     assert_refused("{\"a\":{\"dtype\":\"U7\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
                    "unknown dtype \"U7\"");
