@@ -127,5 +127,5 @@ pawl_code log_scan(struct store *s, struct log_found *out, struct pawl_error *e)
 void log_image(const struct record *r, struct bytes *out) {
     size_t start = out->size;
     record_encode(r, out);
-    while (!out->failed && out->size - start < RECORD_LOG_BYTES) bytes_put_u8(out, 0);
+    if (!out->failed) record_put_zeros(out, RECORD_LOG_BYTES - (out->size - start));
 }

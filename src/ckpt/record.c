@@ -25,6 +25,12 @@ static void encode_entry(const struct record_entry *t, struct bytes *out) {
     bytes_put(out, t->header_sum, sizeof t->header_sum);
 }
 
+void record_put_zeros(struct bytes *out, size_t count) {
+    static const uint8_t zeros[STORE_BLOCK];
+    for (size_t done = 0; done < count; done += sizeof zeros)
+        bytes_put(out, zeros, count - done < sizeof zeros ? count - done : sizeof zeros);
+}
+
 void record_encode(const struct record *r, struct bytes *out) {
     size_t start = out->size;
     size_t used = RECORD_HEAD_BYTES + (size_t)r->entry_count * RECORD_ENTRY_BYTES + RECORD_SUM_BYTES;
@@ -37,7 +43,7 @@ void record_encode(const struct record *r, struct bytes *out) {
     bytes_put_u32(out, r->entry_count);
     bytes_put_u32(out, 0);
     for (uint32_t i = 0; i < r->entry_count; i++) encode_entry(&r->entries[i], out);
-    while (!out->failed && out->size - start < total - RECORD_SUM_BYTES) bytes_put_u8(out, 0);
+    record_put_zeros(out, total - RECORD_SUM_BYTES - (out->size - start));
     if (out->failed) return;
     uint8_t sum[RECORD_SUM_BYTES];
     hash128(out->data + start, total - RECORD_SUM_BYTES, sum);

@@ -40,6 +40,7 @@ struct record {
 
 /* Appends the record, padded to whole blocks. A failed `out` means no memory. */
 void record_encode(const struct record *r, struct bytes *out);
+void record_put_zeros(struct bytes *out, size_t count);
 /* From the bytes of a region, which may be shorter than one. NOT_FOUND: the region was never written (all
  * zero). FORMAT: a newer version. CORRUPT: torn or damaged. */
 pawl_code record_decode(const uint8_t *data, size_t size, struct record *out, struct pawl_error *e);
