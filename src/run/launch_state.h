@@ -36,6 +36,7 @@ struct launch {
     bool resumed;
     uint64_t resume_step, resume_incarnation;
     int64_t first_go_ns;
+    uint64_t told_view;
     /* of the call, over restarts */
     uint64_t counted_step; /* iterations below this one have been counted as trained */
     int64_t train_ns;

@@ -108,15 +108,19 @@ static void note_durable(struct launch *l, const struct coord_action *a) {
     progress_end(l->progress, NULL);
 }
 
+/* One GO a rank is sent; one line a view is told. */
 static void note_go(struct launch *l, const struct coord_action *a) {
     if (l->first_go_ns == 0) {
         l->first_go_ns = clock_now_ns();
+        l->told_view = 0;
         inject_at(l, a->version);
     }
+    if (a->view == l->told_view) return;
+    l->told_view = a->view;
     struct json *j = progress_begin(l->progress, "go");
     json_i64(j, "view", (int64_t)a->view);
-    json_i64(j, "rank", a->rank);
     json_i64(j, "step", (int64_t)a->version);
+    json_i64(j, "live", live_count(l));
     progress_end(l->progress, NULL);
 }
 
