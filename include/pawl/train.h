@@ -37,7 +37,8 @@ struct pawl_train_report {
     double tokens_per_s;   /* of this call, set-up aside */
     uint64_t tokens;
     uint64_t failures;     /* workers lost in this call */
-    uint64_t iterations_redone; /* begun and thrown away, in this call, and lost before a resume */
+    uint64_t iterations_redone; /* because of failures: broken by one in this call, or lost before a resume */
+    uint64_t iterations_undone; /* begun from a step that then was clipped, skipped or summed again */
     uint64_t last_durable_step;
     uint64_t saves, saves_skipped, saves_failed;
     uint64_t restarts;     /* from the newest durable step, because a stage lost every replica */

@@ -15,7 +15,8 @@ struct conduct {
     struct ir_plan *plan;
     struct bytes plan_bytes;
     bool *plan_live; /* the live set the plan was made for */
-    uint64_t redone, last_go_view;
+    uint64_t redone, undone, last_go_view;
+    bool died; /* a rank, since the last GO */
     enum conduct_end end;
     struct pawl_error error;
 };
@@ -111,8 +112,9 @@ static void send_go(struct conduct *c, const struct coord_action *a) {
     if (!make_plan(c)) return;
     introduce(c, a->rank);
     if (a->view != c->last_go_view) {
-        if (c->last_go_view != 0) c->redone++;
+        if (c->last_go_view != 0) (*(c->died ? &c->redone : &c->undone))++;
         c->last_go_view = a->view;
+        c->died = false;
     }
     struct message plan = {.kind = MESSAGE_PLAN,
                            .view = a->view,
@@ -166,6 +168,9 @@ static void carry_out(struct conduct *c, const struct coord_action *a) {
         m.kind = MESSAGE_FINISH;
         if (c->end == CONDUCT_RUNNING) c->end = CONDUCT_FINISHED;
         break;
+    case COORD_DIED:
+        c->died = true;
+        return;
     case COORD_KILL:
         c->hooks.kill(c->hooks.context, a->rank, a->why);
         return;
@@ -276,4 +281,5 @@ enum conduct_end conduct_state(const struct conduct *c) { return c->end; }
 const struct pawl_error *conduct_error(const struct conduct *c) { return &c->error; }
 const struct coord *conduct_coord(const struct conduct *c) { return c->coord; }
 uint64_t conduct_redone(const struct conduct *c) { return c->redone; }
+uint64_t conduct_undone(const struct conduct *c) { return c->undone; }
 const struct ir_plan *conduct_plan(const struct conduct *c) { return c->plan; }

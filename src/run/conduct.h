@@ -38,7 +38,9 @@ void conduct_stop(struct conduct *c, int64_t now_ns); /* the user wants to end: 
 enum conduct_end conduct_state(const struct conduct *c);
 const struct pawl_error *conduct_error(const struct conduct *c); /* for CONDUCT_STOPPED and CONDUCT_LOST */
 const struct coord *conduct_coord(const struct conduct *c);
-uint64_t conduct_redone(const struct conduct *c); /* iterations begun and thrown away */
+/* Iterations begun and thrown away: because a rank died; because a step had been taken too early. */
+uint64_t conduct_redone(const struct conduct *c);
+uint64_t conduct_undone(const struct conduct *c);
 /* The plan in force; null before the first GO. */
 const struct ir_plan *conduct_plan(const struct conduct *c);
 

@@ -96,6 +96,7 @@ static pawl_code run_incarnation(struct launch *l, enum conduct_end *end, struct
     if (l->first_go_ns > 0) l->train_ns += clock_now_ns() - l->first_go_ns;
     l->report.final_step = coord_final(conduct_coord(l->conduct));
     l->report.iterations_redone += conduct_redone(l->conduct);
+    l->report.iterations_undone += conduct_undone(l->conduct);
     if (code == PAWL_OK && *end != CONDUCT_FINISHED)
         code = *end == CONDUCT_RUNNING ? error_set(e, PAWL_USER, 0, "ended by a second signal; the newest durable step is "
                                                    "%llu", (unsigned long long)l->report.last_durable_step)

@@ -36,6 +36,7 @@ void report_json(const struct pawl_train_report *r, struct bytes *out) {
     put_u64(&j, "tokens", r->tokens);
     put_u64(&j, "failures", r->failures);
     put_u64(&j, "iterations_redone", r->iterations_redone);
+    put_u64(&j, "iterations_undone", r->iterations_undone);
     put_u64(&j, "last_durable_step", r->last_durable_step);
     put_u64(&j, "saves", r->saves);
     put_u64(&j, "saves_skipped", r->saves_skipped);

@@ -53,7 +53,7 @@ struct cluster {
     uint64_t durable; /* newest announced; 0: none */
     uint64_t durable_lost_by_fault;
     int64_t now_ns, next_beat_ns;
-    uint64_t kills, stops, cuts, blackouts, restarts, redone;
+    uint64_t kills, stops, cuts, blackouts, restarts, redone, undone;
 };
 
 static void fail_seed(const struct cluster *c, const char *what) {
@@ -203,6 +203,7 @@ static void end_incarnation(struct cluster *c) {
         c->members[r].mine = NULL;
     }
     c->redone += conduct_redone(c->conduct);
+    c->undone += conduct_undone(c->conduct);
     conduct_free(c->conduct);
     c->conduct = NULL;
 }
@@ -425,15 +426,16 @@ static void every_seed_ends_with_the_bits_of_the_undisturbed_run(void **state) {
         check_final(&c);
         total.kills += c.kills, total.stops += c.stops, total.cuts += c.cuts;
         total.blackouts += c.blackouts, total.restarts += c.restarts, total.redone += c.redone;
+        total.undone += c.undone;
         netsim_free(c.netsim);
         storesim_free(c.disk);
         reference_close(&c.reference);
         free(c.members);
     }
-    printf("storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu restarts, %llu iterations redone\n",
+    printf("storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu restarts, %llu iterations redone, %llu undone\n",
            (unsigned long long)seeds, (unsigned long long)total.kills, (unsigned long long)total.stops,
            (unsigned long long)total.cuts, (unsigned long long)total.blackouts, (unsigned long long)total.restarts,
-           (unsigned long long)total.redone);
+           (unsigned long long)total.redone, (unsigned long long)total.undone);
     unlink(data);
 }
 

@@ -42,6 +42,7 @@ static struct pawl_train_report sample(void) {
         .tokens = 4,
         .failures = 5,
         .iterations_redone = 6,
+        .iterations_undone = 16,
         .last_durable_step = 7,
         .saves = 8,
         .saves_skipped = 9,
@@ -82,6 +83,7 @@ static void every_field_has_its_name(void **state) {
     assert_number(object, "tokens", 4);
     assert_number(object, "failures", 5);
     assert_number(object, "iterations_redone", 6);
+    assert_number(object, "iterations_undone", 16);
     assert_number(object, "last_durable_step", 7);
     assert_number(object, "saves", 8);
     assert_number(object, "saves_skipped", 9);
