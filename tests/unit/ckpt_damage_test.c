@@ -1,0 +1,295 @@
+/* Promise 2: damage of any stored byte is found, named, and never becomes a wrong byte; an older step serves.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "ckpt/log.h"
+#include "ckpt/slot.h"
+#include "kit/ckpt_kit.h"
+
+struct place {
+    struct storesim *sim;
+    struct store *store;
+    struct ckpt_config config;
+};
+
+/* Steps 1..count, all durable, nothing open but the store. */
+static int place_with(void **state, uint32_t count) {
+    struct place *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    p->sim = storesim_new(5);
+    p->config = kit_config(1, 0, 1, count);
+    assert_int_equal(storesim_open(p->sim, "r0", false, &p->store, NULL), PAWL_OK);
+    struct ckpt *c = NULL;
+    assert_int_equal(ckpt_open(&p->config, p->store, &c, NULL), PAWL_OK);
+    for (uint64_t step = 1; step <= count; step++) {
+        struct kit_part *part = kit_part_new(step, 0, 1);
+        struct ckpt_save save = kit_save(part, step, 0, 1);
+        assert_int_equal(ckpt_save_begin(c, &save, NULL), PAWL_OK);
+        assert_int_equal(kit_wait(c, p->store).code, PAWL_OK);
+        ckpt_durable(c, step);
+        kit_part_free(part);
+    }
+    assert_int_equal(ckpt_close(c, kit_soon(), NULL), PAWL_OK);
+    *state = p;
+    return 0;
+}
+static int two_steps(void **state) { return place_with(state, 2); }
+static int five_steps(void **state) { return place_with(state, 5); }
+
+static int place_end(void **state) {
+    struct place *p = *state;
+    store_close(p->store);
+    storesim_free(p->sim);
+    free(p);
+    return 0;
+}
+
+/* Which step reads back whole, and is the damage told anywhere? */
+static uint64_t look(struct place *p, bool *told) {
+    struct ckpt_set *set = NULL;
+    struct pawl_error e = {0};
+    pawl_code code = ckpt_set_open(&p->store, 1, p->config.run_id, &set, &e);
+    *told = true;
+    if (code != PAWL_OK) return 0;
+    uint64_t newest = 0;
+    *told = false;
+    for (uint32_t i = 0; i < ckpt_set_count(set) && newest == 0; i++) {
+        if (!ckpt_set_at(set, i)->complete) continue;
+        code = kit_check_step(set, i, &e);
+        if (code == PAWL_OK) newest = ckpt_set_at(set, i)->step;
+        if (code != PAWL_OK) *told = code == PAWL_CORRUPT && strstr(e.text, "slot-") != NULL;
+        if (code != PAWL_OK) assert_int_not_equal(ckpt_set_verify(set, i, NULL), PAWL_OK);
+    }
+    if (ckpt_set_problem(set, 0) != NULL) *told = true;
+    ckpt_set_close(set);
+    return newest;
+}
+
+static void expect_after_flip(struct place *p, const char *name, uint64_t byte, uint64_t step) {
+    bool told = false;
+    uint8_t mask = (uint8_t)(1u << (byte % 8));
+    storesim_flip(p->sim, "r0", name, byte, mask);
+    uint64_t newest = look(p, &told);
+    storesim_flip(p->sim, "r0", name, byte, mask);
+    if (newest != step || !told)
+        fail_msg("%s, byte %" PRIu64 ": step %" PRIu64 " was read, wanted %" PRIu64 ", told: %d", name, byte,
+                 newest, step, told);
+}
+
+static uint64_t size_of(struct place *p, const char *name) {
+    struct store_file *f = NULL;
+    uint64_t bytes = 0;
+    assert_int_equal(store_file_open(p->store, name, false, 0, &f, NULL), PAWL_OK);
+    assert_int_equal(store_file_size(f, &bytes, NULL), PAWL_OK);
+    store_file_close(f);
+    return bytes;
+}
+
+static void a_flip_anywhere_in_a_slot_is_found_and_the_older_step_serves(void **state) {
+    struct place *p = *state;
+    const char *name = "slot-000001.safetensors";
+    uint64_t bytes = size_of(p, name);
+    for (uint64_t byte = 0; byte < bytes; byte += byte < STORE_BLOCK ? 3 : 97)
+        expect_after_flip(p, name, byte, 1);
+    expect_after_flip(p, name, bytes - 1, 1);
+}
+
+static void a_flip_anywhere_in_the_newest_record_is_found(void **state) {
+    struct place *p = *state;
+    /* Record 1 is the empty one, 2 names step 1 (region 1), 3 names both (region 0). */
+    for (uint64_t byte = 0; byte < STORE_BLOCK; byte += 3) expect_after_flip(p, "commit-000001.log", byte, 1);
+    for (uint64_t byte = 0; byte < STORE_BLOCK; byte += 61)
+        expect_after_flip(p, "commit-000001.log", RECORD_REGION_BYTES + byte, 2);
+}
+
+static void a_flip_in_the_identity_is_told(void **state) {
+    struct place *p = *state;
+    uint64_t bytes = size_of(p, LOG_IDENTITY_NAME);
+    for (uint64_t byte = 0; byte < bytes; byte++) {
+        bool told = false;
+        storesim_flip(p->sim, "r0", LOG_IDENTITY_NAME, byte, 4);
+        (void)look(p, &told);
+        struct ckpt *c = NULL;
+        struct pawl_error e = {0};
+        assert_int_not_equal(ckpt_open(&p->config, p->store, &c, &e), PAWL_OK);
+        storesim_flip(p->sim, "r0", LOG_IDENTITY_NAME, byte, 4);
+        assert_true(told);
+    }
+}
+
+static void a_slot_of_another_length_is_refused_naming_both(void **state) {
+    struct place *p = *state;
+    const char *name = "slot-000001.safetensors";
+    uint64_t bytes = size_of(p, name);
+    const uint64_t cuts[] = {bytes - 1, bytes - STORE_BLOCK, bytes / 2, 100, 0, bytes + STORE_BLOCK};
+    for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+        struct store_file *f = NULL;
+        assert_int_equal(store_file_open(p->store, name, false, 0, &f, NULL), PAWL_OK);
+        if (cuts[i] > bytes) {
+            store_file_close(f);
+            assert_int_equal(store_file_open(p->store, name, false, cuts[i], &f, NULL), PAWL_OK);
+        } else {
+            assert_int_equal(store_file_truncate(f, cuts[i], NULL), PAWL_OK);
+        }
+        store_file_close(f);
+        struct ckpt_set *set = NULL;
+        assert_int_equal(ckpt_set_open(&p->store, 1, NULL, &set, NULL), PAWL_OK);
+        char had[32], wanted[32];
+        snprintf(had, sizeof had, "%" PRIu64 " bytes long", cuts[i]);
+        snprintf(wanted, sizeof wanted, "says %" PRIu64, bytes);
+        const char *problem = ckpt_set_problem(set, 0);
+        assert_non_null(problem);
+        if (strstr(problem, had) == NULL || strstr(problem, wanted) == NULL || strstr(problem, name) == NULL)
+            fail_msg("%s", problem);
+        ckpt_set_close(set);
+        bool told = false;
+        assert_int_equal(look(p, &told), 1);
+    }
+}
+
+static void a_missing_slot_is_a_problem_and_not_an_error(void **state) {
+    struct place *p = *state;
+    assert_int_equal(store_remove(p->store, "slot-000001.safetensors", NULL), PAWL_OK);
+    bool told = false;
+    assert_int_equal(look(p, &told), 1);
+    assert_true(told);
+}
+
+static void the_newest_two_of_five_damaged_the_third_serves(void **state) {
+    struct place *p = *state;
+    storesim_flip(p->sim, "r0", "slot-000004.safetensors", 5000, 1);
+    storesim_flip(p->sim, "r0", "slot-000003.safetensors", 100, 1);
+    struct ckpt_set *set = NULL;
+    assert_int_equal(ckpt_set_open(&p->store, 1, NULL, &set, NULL), PAWL_OK);
+    assert_int_equal(ckpt_set_count(set), 4); /* one has no valid header */
+    assert_int_equal(ckpt_set_at(set, 0)->step, 5);
+    struct pawl_error e = {0};
+    assert_int_equal(ckpt_set_verify(set, 0, &e), PAWL_CORRUPT);
+    if (strstr(e.text, "slot-000004.safetensors") == NULL || strstr(e.text, "chunk 0") == NULL)
+        fail_msg("%s", e.text);
+    assert_int_equal(ckpt_set_at(set, 1)->step, 3);
+    assert_int_equal(ckpt_set_verify(set, 1, &e), PAWL_OK);
+    ckpt_set_close(set);
+    assert_int_equal(kit_newest(&p->store, 1, NULL), 3);
+}
+
+static void without_a_valid_record_nothing_is_opened_for_saving_or_changed(void **state) {
+    struct place *p = *state;
+    storesim_flip(p->sim, "r0", "commit-000001.log", 20, 1);
+    storesim_flip(p->sim, "r0", "commit-000001.log", RECORD_REGION_BYTES + 20, 1);
+    uint64_t ops = storesim_ops(p->sim);
+    struct ckpt *c = NULL;
+    struct pawl_error e = {0};
+    assert_int_equal(ckpt_open(&p->config, p->store, &c, &e), PAWL_CORRUPT);
+    assert_non_null(strstr(e.text, "nothing was changed"));
+    assert_int_equal(store_remove(p->store, "commit-000001.log", NULL), PAWL_OK);
+    assert_int_equal(ckpt_open(&p->config, p->store, &c, &e), PAWL_CORRUPT);
+    assert_int_equal(storesim_ops(p->sim), ops + 1);
+    bool told = false;
+    assert_int_equal(look(p, &told), 0);
+}
+
+static void a_newer_version_is_told_apart_from_damage(void **state) {
+    struct place *p = *state;
+    struct record *r = calloc(1, sizeof *r);
+    struct bytes image = {0};
+    r->counter = 9;
+    memcpy(r->run_id, p->config.run_id, sizeof r->run_id);
+    record_encode(r, &image);
+    image.data[8] = 2; /* version */
+    hash128(image.data, image.size - RECORD_SUM_BYTES, image.data + image.size - RECORD_SUM_BYTES);
+    struct pawl_error e = {0};
+    assert_int_equal(record_decode(image.data, image.size, r, &e), PAWL_FORMAT);
+    assert_non_null(strstr(e.text, "version 2"));
+    assert_int_equal(store_put(p->store, "commit-000002.log", image.data, image.size, NULL), PAWL_OK);
+    struct ckpt *c = NULL;
+    assert_int_equal(ckpt_open(&p->config, p->store, &c, &e), PAWL_FORMAT);
+    bytes_close(&image);
+    free(r);
+}
+
+/* ---- the header by itself ---- */
+
+static struct bytes header_of(struct place *p, uint64_t *file_bytes) {
+    uint8_t *data = NULL;
+    size_t size = 0;
+    struct bytes out = {0};
+    assert_int_equal(store_get(p->store, "slot-000001.safetensors", &data, &size, NULL), PAWL_OK);
+    bytes_put(&out, data, st_header_size(data));
+    bytes_put_u8(&out, 0); /* so that it can be searched as text */
+    out.size--;
+    *file_bytes = size;
+    free(data);
+    return out;
+}
+
+static void every_missing_field_is_a_refusal_that_names_it(void **state) {
+    static const char *const keys[] = {"pawl.format", "pawl.run",   "pawl.incarnation", "pawl.step",
+                                       "pawl.unit",   "pawl.units", "pawl.part",        "pawl.parts",
+                                       "pawl.chunks", "pawl.sums",  "pawl.slices",      "pawl.blob"};
+    uint64_t file_bytes = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        struct bytes text = header_of(*state, &file_bytes);
+        char quoted[32];
+        snprintf(quoted, sizeof quoted, "\"%s\"", keys[i]);
+        char *at = strstr((char *)text.data + 8, quoted);
+        assert_non_null(at);
+        at[1] = 'x';
+        struct slot_info info;
+        struct pawl_error e = {0};
+        assert_int_equal(slot_parse(text.data, text.size, file_bytes, &info, &e), PAWL_FORMAT);
+        if (strstr(e.text, keys[i]) == NULL) fail_msg("%s", e.text);
+        bytes_close(&text);
+    }
+}
+
+/* `from` and `to` have the same length. */
+static void expect_refusal(struct place *p, const char *from, const char *to, const char *named) {
+    uint64_t file_bytes = 0;
+    struct bytes text = header_of(p, &file_bytes);
+    char *at = strstr((char *)text.data + 8, from);
+    assert_non_null(at);
+    assert_int_equal(strlen(from), strlen(to));
+    memcpy(at, to, strlen(to));
+    struct slot_info info;
+    struct pawl_error e = {0};
+    assert_int_equal(slot_parse(text.data, text.size, file_bytes, &info, &e), PAWL_FORMAT);
+    if (strstr(e.text, named) == NULL) fail_msg("'%s' does not name %s", e.text, named);
+    bytes_close(&text);
+}
+
+static void fields_that_contradict_each_other_are_refused(void **state) {
+    expect_refusal(*state, "\"pawl.format\":\"1\"", "\"pawl.format\":\"2\"", "this program reads 1");
+    expect_refusal(*state, "\"pawl.unit\":\"0\"", "\"pawl.unit\":\"1\"", "pawl.unit");
+    expect_refusal(*state, "\"pawl.part\":\"0\"", "\"pawl.part\":\"9\"", "pawl.part");
+    expect_refusal(*state, "\"pawl.step\":\"2\"", "\"pawl.step\":\"x\"", "pawl.step");
+    expect_refusal(*state, "3*8192,1*4096", "3*8192,1*8192", "pawl.chunks");
+    expect_refusal(*state, "3*8192,1*4096", "3*8192,1*4095", "pawl.chunks");
+    expect_refusal(*state, "3*8192,1*4096", "1*8192,5*4096", "pawl.sums");
+    expect_refusal(*state, "3*8192,1*4096", "0*8192,7*4096", "pawl.chunks");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_flip_anywhere_in_a_slot_is_found_and_the_older_step_serves,
+                                        two_steps, place_end),
+        cmocka_unit_test_setup_teardown(a_flip_anywhere_in_the_newest_record_is_found, two_steps, place_end),
+        cmocka_unit_test_setup_teardown(a_flip_in_the_identity_is_told, two_steps, place_end),
+        cmocka_unit_test_setup_teardown(a_slot_of_another_length_is_refused_naming_both, two_steps,
+                                        place_end),
+        cmocka_unit_test_setup_teardown(a_missing_slot_is_a_problem_and_not_an_error, two_steps, place_end),
+        cmocka_unit_test_setup_teardown(the_newest_two_of_five_damaged_the_third_serves, five_steps,
+                                        place_end),
+        cmocka_unit_test_setup_teardown(without_a_valid_record_nothing_is_opened_for_saving_or_changed,
+                                        two_steps, place_end),
+        cmocka_unit_test_setup_teardown(a_newer_version_is_told_apart_from_damage, two_steps, place_end),
+        cmocka_unit_test_setup_teardown(every_missing_field_is_a_refusal_that_names_it, two_steps, place_end),
+        cmocka_unit_test_setup_teardown(fields_that_contradict_each_other_are_refused, two_steps, place_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
