@@ -15,33 +15,35 @@
 
 struct pawl_train_options { /* all zero but spec_path is valid */
     const char *spec_path;
-    uint64_t steps;           /* optimizer steps of the whole run; 0: as the spec says */
-    const char *const *sets;  /* "section.key=value", over the spec */
+    uint64_t steps;          /* optimizer steps of the whole run; 0: as the spec says */
+    const char *const *sets; /* "section.key=value", over the spec */
     uint32_t set_count;
-    const char *const *injects; /* "kill:RANK@STEP[:POINT]" or "kill:all@STEP"; each fires once in a run's life */
+    const char *const
+        *injects; /* "kill:RANK@STEP[:POINT]" or "kill:all@STEP"; each fires once in a run's life */
     uint32_t inject_count;
-    const char *report_path;  /* JSON report, also written to run.dir/report.json; null: only there */
-    const char *log_path;     /* JSON lines, also appended to run.dir/log.jsonl; null: only there */
-    bool from_scratch;        /* start at step 0 although the folder has lost all it had saved */
-    bool quiet;               /* no progress on the standard error output */
+    const char *report_path;    /* JSON report, also written to run.dir/report.json; null: only there */
+    const char *log_path;       /* JSON lines, also appended to run.dir/log.jsonl; null: only there */
+    bool from_scratch;          /* start at step 0 although the folder has lost all it had saved */
+    bool quiet;                 /* no progress on the standard error output */
     const char *worker_program; /* run as `worker_program worker FD`; null: the running executable */
 };
 
 struct pawl_train_report {
-    uint64_t first_step;   /* where this call began */
+    uint64_t first_step; /* where this call began */
     uint64_t final_step;
     bool resumed;
     uint64_t resumed_from; /* valid when resumed */
-    char weights_sha256[65]; /* of the final weights: every tensor's name and float32 bytes, canonical order */
+    char
+        weights_sha256[65]; /* of the final weights: every tensor's name and float32 bytes, canonical order */
     double loss_first, loss_last; /* of the first and last iteration of this call; NaN when none ran */
-    double tokens_per_s;   /* of this call, set-up aside */
+    double tokens_per_s;          /* of this call, set-up aside */
     uint64_t tokens;
-    uint64_t failures;     /* workers lost in this call */
+    uint64_t failures;          /* workers lost in this call */
     uint64_t iterations_redone; /* because of failures: broken by one in this call, or lost before a resume */
     uint64_t iterations_undone; /* begun from a step that then was clipped, skipped or summed again */
     uint64_t last_durable_step;
     uint64_t saves, saves_skipped, saves_failed;
-    uint64_t restarts;     /* from the newest durable step, because a stage lost every replica */
+    uint64_t restarts; /* from the newest durable step, because a stage lost every replica */
     double seconds;
 };
 

@@ -18,7 +18,9 @@ static const char *const fault_names[FAULT_COUNT] = {
 #undef X
 };
 
-const char *fault_name(enum fault_point point) { return point < FAULT_COUNT ? fault_names[point] : "unknown"; }
+const char *fault_name(enum fault_point point) {
+    return point < FAULT_COUNT ? fault_names[point] : "unknown";
+}
 
 enum fault_point fault_of_name(const char *name) {
     for (uint32_t i = 1; i < FAULT_COUNT; i++)

@@ -9,7 +9,7 @@ uint64_t hash64(const void *data, size_t size);
 /* 16 bytes in canonical (big-endian) order. */
 void hash128(const void *data, size_t size, uint8_t out[16]);
 
-struct hash_sha256; /* opaque */
+struct hash_sha256;                        /* opaque */
 struct hash_sha256 *hash_sha256_new(void); /* null without memory */
 void hash_sha256_add(struct hash_sha256 *h, const void *data, size_t size);
 /* 64 hexadecimal digits and a 0; frees h. */

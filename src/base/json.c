@@ -28,7 +28,9 @@ static void open_value(struct json *j, const char *key) {
     bytes_put_u8(j->out, ':');
 }
 
-struct json json_begin(struct bytes *out) { return (struct json){.out = out}; }
+struct json json_begin(struct bytes *out) {
+    return (struct json){.out = out};
+}
 
 static void open_group(struct json *j, const char *key, char bracket) {
     open_value(j, key);

@@ -52,7 +52,7 @@ struct ir_worker {
 struct ir_plan {
     uint32_t pipelines;
     uint32_t stages;
-    uint32_t microbatches; /* per pipeline and iteration */
+    uint32_t microbatches;     /* per pipeline and iteration */
     struct ir_worker *workers; /* [pipelines * stages], index pipeline * stages + stage */
 };
 
@@ -63,7 +63,8 @@ pawl_code ir_plan_new(uint32_t pipelines, uint32_t stages, uint32_t microbatches
 void ir_plan_free(struct ir_plan *plan);
 pawl_code ir_plan_append(struct ir_plan *plan, uint32_t pipeline, uint32_t stage,
                          struct ir_instruction instruction, struct pawl_error *e);
-static inline struct ir_worker *ir_plan_worker(const struct ir_plan *plan, uint32_t pipeline, uint32_t stage) {
+static inline struct ir_worker *ir_plan_worker(const struct ir_plan *plan, uint32_t pipeline,
+                                               uint32_t stage) {
     return &plan->workers[(uint64_t)pipeline * plan->stages + stage];
 }
 

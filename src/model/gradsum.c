@@ -84,7 +84,8 @@ void gradsum_add(int64_t *sum, const float *g, uint64_t count, int32_t exponent,
 void gradsum_add_loss(int64_t *footer, double loss, uint64_t contributions) {
     /* Clamped, not counted as overflow: a redo with other exponents could not help, and the loss is told, not
      * learned from. */
-    double scaled = ldexp(loss, GRADSUM_LOSS_EXPONENT), limit = floor(ldexp(1.0, RANGE_BITS) / (double)contributions);
+    double scaled = ldexp(loss, GRADSUM_LOSS_EXPONENT),
+           limit = floor(ldexp(1.0, RANGE_BITS) / (double)contributions);
     if (!isfinite(loss))
         footer[GRADSUM_NONFINITE]++;
     else

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 struct channel {
-    int fd;              /* -1: an end of a pair */
-    struct channel *end; /* the other end of a pair, null once it is closed */
+    int fd;               /* -1: an end of a pair */
+    struct channel *end;  /* the other end of a pair, null once it is closed */
     pthread_mutex_t lock; /* guards `out` and writing */
     struct bytes out;
     size_t out_at;

@@ -57,7 +57,9 @@ void conduct_free(struct conduct *c) {
     free(c);
 }
 
-void conduct_attach(struct conduct *c, uint32_t rank, struct channel *channel) { c->channels[rank] = channel; }
+void conduct_attach(struct conduct *c, uint32_t rank, struct channel *channel) {
+    c->channels[rank] = channel;
+}
 
 static void stop(struct conduct *c, enum conduct_end end, pawl_code code, const char *why) {
     if (c->end != CONDUCT_RUNNING) return;
@@ -116,10 +118,8 @@ static void send_go(struct conduct *c, const struct coord_action *a) {
         c->last_go_view = a->view;
         c->died = false;
     }
-    struct message plan = {.kind = MESSAGE_PLAN,
-                           .view = a->view,
-                           .data = c->plan_bytes.data,
-                           .data_bytes = c->plan_bytes.size};
+    struct message plan = {
+        .kind = MESSAGE_PLAN, .view = a->view, .data = c->plan_bytes.data, .data_bytes = c->plan_bytes.size};
     tell(c, a->rank, &plan);
     const bool *live = coord_live(c->coord), *has_grad = coord_has_grad(c->coord);
     struct bytes flags = {0};
@@ -257,7 +257,8 @@ void conduct_receive(struct conduct *c, uint32_t rank, int64_t now_ns) {
         bool got;
         struct pawl_error e;
         pawl_code code = channel_receive(c->channels[rank], &m, &got, &e);
-        if (code == PAWL_FORMAT || code == PAWL_MEMORY) c->hooks.kill(c->hooks.context, rank, "sent malformed bytes");
+        if (code == PAWL_FORMAT || code == PAWL_MEMORY)
+            c->hooks.kill(c->hooks.context, rank, "sent malformed bytes");
         if (code != PAWL_OK || !got) return; /* the end of the stream is followed by the exit */
         translate(c, rank, &m, now_ns);
     }

@@ -66,7 +66,8 @@ static pawl_code free_flight(struct exec *x, uint32_t *index, struct pawl_error 
         }
     uint32_t count = x->flight_count * 2 + 4;
     struct exec_flight *flights = realloc(x->flights, count * sizeof *flights);
-    if (flights == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %u micro-batches in flight", count);
+    if (flights == NULL)
+        return error_set(e, PAWL_MEMORY, 0, "no memory for %u micro-batches in flight", count);
     memset(flights + x->flight_count, 0, (count - x->flight_count) * sizeof *flights);
     *index = x->flight_count;
     x->flights = flights;
@@ -122,7 +123,8 @@ static pawl_code send_to(struct exec *x, uint32_t index, const struct ir_instruc
                       (struct peers_data){data, x->stage->activation_bytes}, PEERS_EXEC_SEND, index, e);
 }
 
-static pawl_code do_forward(struct exec *x, const struct ir_instruction *in, bool *done, struct pawl_error *e) {
+static pawl_code do_forward(struct exec *x, const struct ir_instruction *in, bool *done,
+                            struct pawl_error *e) {
     uint32_t index;
     pawl_code code = open_flight(x, in, &index, e);
     if (code != PAWL_OK || !x->flights[index].input_here) return code;
@@ -212,8 +214,8 @@ pawl_code exec_completion(struct exec *x, const struct net_completion *c, struct
         return PAWL_OK;
     }
     if (c->code != PAWL_OK || c->bytes != x->stage->activation_bytes)
-        return error_set(e, PAWL_FORMAT, 0, "message of %zu bytes for micro-batch %u.%u: expected %zu", c->bytes,
-                         f->home, f->microbatch, x->stage->activation_bytes);
+        return error_set(e, PAWL_FORMAT, 0, "message of %zu bytes for micro-batch %u.%u: expected %zu",
+                         c->bytes, f->home, f->microbatch, x->stage->activation_bytes);
     if (owner == PEERS_EXEC_INPUT)
         f->input_here = true;
     else

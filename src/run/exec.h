@@ -25,7 +25,7 @@ enum exec_state {
     EXEC_ENDED, /* past the last instruction of the iteration */
 };
 
-struct exec_flight { /* one micro-batch between its first receive and its last send */
+struct exec_flight {         /* one micro-batch between its first receive and its last send */
     struct stage_slot *slot; /* null: this place is free */
     uint32_t home, microbatch;
     uint32_t sends;
@@ -34,8 +34,8 @@ struct exec_flight { /* one micro-batch between its first receive and its last s
 };
 
 struct exec {
-    struct stage *stage;       /* borrowed */
-    struct peers *peers;       /* borrowed */
+    struct stage *stage;        /* borrowed */
+    struct peers *peers;        /* borrowed */
     const struct ir_plan *plan; /* borrowed */
     const struct ir_worker *list;
     uint32_t at; /* index of the next instruction */

@@ -15,20 +15,22 @@ static bool take_number(const char **at, uint64_t *out) {
 }
 
 static pawl_code malformed(const char *text, struct pawl_error *e) {
-    return error_set(e, PAWL_ARGUMENT, 0, "--inject %s: expected kill:RANK@STEP, kill:RANK@STEP:POINT or kill:all@STEP",
-                     text);
+    return error_set(e, PAWL_ARGUMENT, 0,
+                     "--inject %s: expected kill:RANK@STEP, kill:RANK@STEP:POINT or kill:all@STEP", text);
 }
 
 static pawl_code take_point(const char *name, struct inject *out, struct pawl_error *e) {
     out->point = fault_of_name(name);
     if (out->point != FAULT_NONE && out->rank != INJECT_ALL) return PAWL_OK;
-    if (out->rank == INJECT_ALL) return error_set(e, PAWL_ARGUMENT, 0, "--inject %s: kill:all takes no point", out->text);
+    if (out->rank == INJECT_ALL)
+        return error_set(e, PAWL_ARGUMENT, 0, "--inject %s: kill:all takes no point", out->text);
     char names[512] = "";
     for (uint32_t p = 1; p < FAULT_COUNT; p++) {
         strncat(names, p > 1 ? ", " : "", sizeof names - strlen(names) - 1);
         strncat(names, fault_name((enum fault_point)p), sizeof names - strlen(names) - 1);
     }
-    return error_set(e, PAWL_ARGUMENT, 0, "--inject %s: no point named %s; there are %s", out->text, name, names);
+    return error_set(e, PAWL_ARGUMENT, 0, "--inject %s: no point named %s; there are %s", out->text, name,
+                     names);
 }
 
 pawl_code inject_parse(const char *text, uint32_t rank_count, struct inject *out, struct pawl_error *e) {

@@ -11,8 +11,8 @@
 #include "run/persist.h"
 #include "run/report.h"
 
-/* Deadlines derived from the one timeout T of the spec: silence T is death; a computation, a load or a save may
- * take longer, as long as the process beats; a peer that cannot be reached is given half of T. */
+/* Deadlines derived from the one timeout T of the spec: silence T is death; a computation, a load or a save
+ * may take longer, as long as the process beats; a peer that cannot be reached is given half of T. */
 #define STALL_TIMEOUTS 12
 #define START_TIMEOUTS 60
 
@@ -41,7 +41,8 @@ static void say_skipped(struct launch *l, const struct ckpt_step *s) {
     struct json *j = progress_begin(l->progress, "unfinished");
     json_i64(j, "step", (int64_t)s->step);
     json_text(j, "missing", s->missing);
-    progress_end(l->progress, "skipped the unfinished save of step %llu: %s", (unsigned long long)s->step, s->missing);
+    progress_end(l->progress, "skipped the unfinished save of step %llu: %s", (unsigned long long)s->step,
+                 s->missing);
 }
 
 static void say_problems(struct launch *l, const struct ckpt_set *set) {
@@ -77,8 +78,10 @@ static pawl_code find_resume(struct launch *l, uint64_t below, struct pawl_error
     ckpt_set_close(set);
     rundir_close_stores(stores, count);
     if (code != PAWL_OK || l->resumed || !l->dir.had_durable || l->options->from_scratch) return code;
-    return error_set(e, PAWL_CORRUPT, 0, "%s had durable steps, but none can be read now: bring them back, or start again "
-                     "from step 0 with --from-scratch", l->spec.run.dir);
+    return error_set(e, PAWL_CORRUPT, 0,
+                     "%s had durable steps, but none can be read now: bring them back, or start again "
+                     "from step 0 with --from-scratch",
+                     l->spec.run.dir);
 }
 
 /* Runs one incarnation to its end: finished, lost, or stopped. */
@@ -98,9 +101,12 @@ static pawl_code run_incarnation(struct launch *l, enum conduct_end *end, struct
     l->report.iterations_redone += conduct_redone(l->conduct);
     l->report.iterations_undone += conduct_undone(l->conduct);
     if (code == PAWL_OK && *end != CONDUCT_FINISHED)
-        code = *end == CONDUCT_RUNNING ? error_set(e, PAWL_USER, 0, "ended by a second signal; the newest durable step is "
-                                                   "%llu", (unsigned long long)l->report.last_durable_step)
-                                       : error_set(e, conduct_error(l->conduct)->code, 0, "%s", conduct_error(l->conduct)->text);
+        code = *end == CONDUCT_RUNNING
+                   ? error_set(e, PAWL_USER, 0,
+                               "ended by a second signal; the newest durable step is "
+                               "%llu",
+                               (unsigned long long)l->report.last_durable_step)
+                   : error_set(e, conduct_error(l->conduct)->code, 0, "%s", conduct_error(l->conduct)->text);
     conduct_free(l->conduct);
     l->conduct = NULL;
     return code;
@@ -113,7 +119,8 @@ static bool restart(struct launch *l, enum conduct_end end, pawl_code code, uint
     if (code == PAWL_CORRUPT && end == CONDUCT_STOPPED && l->resumed) {
         *below = l->resume_step; /* walk back to an older one */
         progress_begin(l->progress, "walk_back");
-        progress_end(l->progress, "step %llu cannot be restored; trying an older one", (unsigned long long)l->resume_step);
+        progress_end(l->progress, "step %llu cannot be restored; trying an older one",
+                     (unsigned long long)l->resume_step);
         return true;
     }
     if (end != CONDUCT_LOST) return false;
@@ -121,7 +128,8 @@ static bool restart(struct launch *l, enum conduct_end end, pawl_code code, uint
     *below = UINT64_MAX;
     l->report.restarts++;
     progress_begin(l->progress, "restart");
-    progress_end(l->progress, "a stage has lost every replica: everybody goes back to the newest durable step");
+    progress_end(l->progress,
+                 "a stage has lost every replica: everybody goes back to the newest durable step");
     return true;
 }
 
@@ -174,7 +182,8 @@ static pawl_code read_injections(struct launch *l, struct pawl_error *e) {
     l->inject_count = l->options->inject_count;
     l->injects = calloc(l->inject_count + 1, sizeof *l->injects);
     l->inject_fired = calloc(l->inject_count + 1, sizeof *l->inject_fired);
-    if (l->injects == NULL || l->inject_fired == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for injections");
+    if (l->injects == NULL || l->inject_fired == NULL)
+        return error_set(e, PAWL_MEMORY, 0, "no memory for injections");
     for (uint32_t i = 0; i < l->inject_count; i++) {
         pawl_code code = inject_parse(l->options->injects[i], l->ranks, &l->injects[i], e);
         if (code != PAWL_OK) return code;
@@ -203,7 +212,8 @@ static pawl_code write_reports(struct launch *l, struct pawl_error *e) {
     char path[SPEC_TEXT_MAX + 16];
     snprintf(path, sizeof path, "%s/report.json", l->spec.run.dir);
     pawl_code code = report_write(&l->report, path, e);
-    if (code == PAWL_OK && l->options->report_path != NULL) code = report_write(&l->report, l->options->report_path, e);
+    if (code == PAWL_OK && l->options->report_path != NULL)
+        code = report_write(&l->report, l->options->report_path, e);
     return code;
 }
 
@@ -225,7 +235,8 @@ pawl_code launch_train(const struct pawl_train_options *options, struct pawl_tra
         tell_end(&l, code == PAWL_OK ? NULL : &cause);
     }
     /* The first cause a worker named tells more than what followed from it. */
-    if (code != PAWL_OK && l.failure.code != PAWL_OK && code != PAWL_CORRUPT) cause = l.failure, code = l.failure.code;
+    if (code != PAWL_OK && l.failure.code != PAWL_OK && code != PAWL_CORRUPT)
+        cause = l.failure, code = l.failure.code;
     fleet_close(&l);
     progress_close(l.progress);
     rundir_close(&l.dir);

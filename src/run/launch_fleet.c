@@ -116,9 +116,8 @@ static pawl_code send_start(struct launch *l, uint32_t rank, const char *spec_te
     pawl_code code = channel_send(l->workers[rank].channel, &m, e);
     for (uint32_t i = 0; i < l->inject_count && code == PAWL_OK; i++) {
         if (l->injects[i].rank != rank || l->inject_fired[i]) continue;
-        struct message inject = {.kind = MESSAGE_INJECT,
-                                 .iteration = l->injects[i].step,
-                                 .text = fault_name(l->injects[i].point)};
+        struct message inject = {
+            .kind = MESSAGE_INJECT, .iteration = l->injects[i].step, .text = fault_name(l->injects[i].point)};
         code = channel_send(l->workers[rank].channel, &inject, e);
     }
     return code == PAWL_PEER_LOST ? PAWL_OK : code; /* its exit tells more */
@@ -162,7 +161,8 @@ static void reap(struct launch *l, uint32_t rank, bool tell) {
     struct launch_worker *w = &l->workers[rank];
     if (w->pid <= 0) return;
     int status = 0;
-    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) {
+    }
     w->pid = 0;
     if (tell) {
         tell_exit(l, rank, status);
@@ -179,8 +179,9 @@ static void take_signals(struct launch *l) {
     while (read(l->signal_fd, &info, sizeof info) == sizeof info) {
         l->signals++;
         progress_begin(l->progress, "signal");
-        progress_end(l->progress, l->signals == 1 ? "%s: saving the next step, then ending (again: end at once)"
-                                                  : "%s again: ending at once",
+        progress_end(l->progress,
+                     l->signals == 1 ? "%s: saving the next step, then ending (again: end at once)"
+                                     : "%s again: ending at once",
                      strsignal((int)info.ssi_signo));
         conduct_stop(l->conduct, clock_now_ns());
     }
@@ -239,7 +240,8 @@ void fleet_end(struct launch *l, bool wait) {
         while (wait && clock_now_ns() < end) {
             if (w->channel != NULL) channel_flush(w->channel);
             siginfo_t info = {0};
-            if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) break;
+            if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
+                break;
             usleep(1000);
         }
         kill(w->pid, SIGKILL); /* no effect on one that has ended and is still to be reaped */

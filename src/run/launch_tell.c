@@ -26,7 +26,8 @@ static void end_by_injection(struct launch *l, uint32_t index) {
     l->inject_fired[index] = true;
     rundir_note_injected(&l->dir, l->injects[index].text, NULL);
     progress_begin(l->progress, "inject");
-    progress_end(l->progress, "fault injection %s: every process ends now, as in a power cut", l->injects[index].text);
+    progress_end(l->progress, "fault injection %s: every process ends now, as in a power cut",
+                 l->injects[index].text);
     for (uint32_t r = 0; r < l->ranks; r++) fleet_kill(l, r);
     kill(getpid(), SIGKILL);
 }
@@ -47,8 +48,8 @@ static void show_state(struct launch *l, const struct coord_action *a, double lo
     int64_t now = clock_now_ns();
     uint64_t done = a->iteration + 1, steps = l->spec.run.steps;
     double per_s = rate(l, now);
-    double tokens_left = (double)(steps - done) * (double)spec_contributions(&l->spec) * l->spec.parallel.batch *
-                         l->spec.model.context;
+    double tokens_left = (double)(steps - done) * (double)spec_contributions(&l->spec) *
+                         l->spec.parallel.batch * l->spec.model.context;
     struct progress_state state = {.step = done,
                                    .steps = steps,
                                    .loss = loss,
@@ -93,8 +94,8 @@ static void note_died(struct launch *l, const struct coord_action *a) {
     json_i64(j, "stage", stage);
     json_text(j, "why", a->why != NULL ? a->why : "");
     json_i64(j, "live", live_count(l));
-    progress_end(l->progress, "worker %u (pipeline %u, stage %u) lost: %s; %u of %u workers go on", a->rank, pipeline,
-                 stage, a->why != NULL ? a->why : "no reason known", live_count(l), l->ranks);
+    progress_end(l->progress, "worker %u (pipeline %u, stage %u) lost: %s; %u of %u workers go on", a->rank,
+                 pipeline, stage, a->why != NULL ? a->why : "no reason known", live_count(l), l->ranks);
 }
 
 static void note_durable(struct launch *l, const struct coord_action *a) {
@@ -162,7 +163,8 @@ static void heard_saved(struct launch *l, uint32_t rank, const struct message *m
     l->report.saves_failed++;
     json_text(j, "error", m->text);
     progress_end(l->progress, "save of step %llu failed on rank %u: %s; the newest durable step stays %llu",
-                 (unsigned long long)m->version, rank, m->text, (unsigned long long)l->report.last_durable_step);
+                 (unsigned long long)m->version, rank, m->text,
+                 (unsigned long long)l->report.last_durable_step);
 }
 
 static void heard(void *context, uint32_t rank, const struct message *m) {
@@ -197,7 +199,8 @@ void tell_exit(struct launch *l, uint32_t rank, int status) {
     if (conduct_state(l->conduct) != CONDUCT_RUNNING) return;
     struct json *j = progress_begin(l->progress, "worker_exit");
     json_i64(j, "rank", rank);
-    json_i64(j, WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    json_i64(j, WIFSIGNALED(status) ? "signal" : "status",
+             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     progress_end(l->progress, NULL);
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) return;
     /* Its armed injection, if any, is the reason: it must not fire again when the run is resumed. */
@@ -221,11 +224,12 @@ void tell_start(struct launch *l) {
         json_null(j, "resumed_from");
     if (l->resumed)
         progress_end(l->progress, "resuming from step %llu of %llu: %u pipelines x %u stages, %u workers",
-                     (unsigned long long)l->resume_step, (unsigned long long)s->run.steps, s->parallel.pipelines,
-                     s->parallel.stages, l->ranks);
+                     (unsigned long long)l->resume_step, (unsigned long long)s->run.steps,
+                     s->parallel.pipelines, s->parallel.stages, l->ranks);
     else
         progress_end(l->progress, "training %llu steps: %u pipelines x %u stages, %u workers, run folder %s",
-                     (unsigned long long)s->run.steps, s->parallel.pipelines, s->parallel.stages, l->ranks, s->run.dir);
+                     (unsigned long long)s->run.steps, s->parallel.pipelines, s->parallel.stages, l->ranks,
+                     s->run.dir);
 }
 
 void tell_end(struct launch *l, const struct pawl_error *e) {

@@ -9,11 +9,11 @@ enum field {
     F_VIEW = 1 << 2,
     F_VERSION = 1 << 3,
     F_ITERATION = 1 << 4,
-    F_RUN = 1 << 5, /* incarnation, resume_incarnation, run_id */
+    F_RUN = 1 << 5,     /* incarnation, resume_incarnation, run_id */
     F_VERDICT = 1 << 6, /* verdict, clip, shift */
     F_OPTIMISTIC = 1 << 7,
     F_SETTLE = 1 << 8,
-    F_BUSY = 1 << 9, /* progress, busy */
+    F_BUSY = 1 << 9,  /* progress, busy */
     F_PART = 1 << 10, /* part, parts */
     F_HAS_REPORT = 1 << 11,
     F_REPORT = 1 << 12,

@@ -25,7 +25,7 @@ enum message_kind {
     MESSAGE_SAVE,      /* version, part, parts */
     MESSAGE_DURABLE,   /* version */
     MESSAGE_FINISH,
-    MESSAGE_INJECT,    /* iteration, text = fault point name */
+    MESSAGE_INJECT, /* iteration, text = fault point name */
     /* worker to launcher */
     MESSAGE_ADDRESS, /* data = this worker's network address */
     MESSAGE_READY,   /* version, text = how its store is written */
@@ -67,13 +67,14 @@ struct channel;
 pawl_code channel_open_fd(int fd, struct channel **out, struct pawl_error *e);
 /* Two ends in this process; closing one closes the other for receiving after what was sent. */
 pawl_code channel_open_pair(struct channel *out[2], struct pawl_error *e);
-void channel_close(struct channel *c); /* accepts null */
+void channel_close(struct channel *c);   /* accepts null */
 int channel_fd(const struct channel *c); /* -1 for a pair */
 /* Queue a frame and write what the socket takes; PEER_LOST when the other end is gone. */
 pawl_code channel_send(struct channel *c, const struct message *m, struct pawl_error *e);
 /* Write what is queued. True when nothing is left. */
 bool channel_flush(struct channel *c);
-/* The next frame: OK and *got, or OK and not *got when there is none now; PEER_LOST at the end of the stream. */
+/* The next frame: OK and *got, or OK and not *got when there is none now; PEER_LOST at the end of the stream.
+ */
 pawl_code channel_receive(struct channel *c, struct message *m, bool *got, struct pawl_error *e);
 
 #endif

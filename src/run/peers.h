@@ -17,7 +17,9 @@ enum peers_owner {
     PEERS_STATE,
     PEERS_STATE_SEND
 };
-static inline uint64_t peers_cookie(enum peers_owner owner, uint64_t own) { return (uint64_t)owner << 56 | own; }
+static inline uint64_t peers_cookie(enum peers_owner owner, uint64_t own) {
+    return (uint64_t)owner << 56 | own;
+}
 static inline enum peers_owner peers_owner_of(uint64_t cookie) { return (enum peers_owner)(cookie >> 56); }
 static inline uint64_t peers_own(uint64_t cookie) { return cookie & (((uint64_t)1 << 56) - 1); }
 
@@ -28,8 +30,8 @@ struct peers {
     uint32_t pipelines, stages, rank_count;
     uint32_t rank, pipeline, stage; /* this worker */
     uint64_t view;
-    bool *live;      /* [rank_count] */
-    bool *connected; /* [rank_count] */
+    bool *live;            /* [rank_count] */
+    bool *connected;       /* [rank_count] */
     struct bytes *address; /* [rank_count] */
 };
 

@@ -57,13 +57,14 @@ static void add_tensor(struct piece_list *list, const struct stage *stage, const
     uint64_t row_elements = tensor->count / rows_of(tensor);
     if (row_begin == row_end) return;
     for (int s = 0; s < SECTIONS; s++)
-        add_piece(list, section_prefix[s], tensor,
-                  (struct ckpt_piece){.dtype = ST_F32,
-                                      .rank = tensor->rank,
-                                      .shape = tensor->shape,
-                                      .row_begin = row_begin,
-                                      .row_end = row_end,
-                                      .data = section_of(version, s) + tensor->offset + row_begin * row_elements});
+        add_piece(
+            list, section_prefix[s], tensor,
+            (struct ckpt_piece){.dtype = ST_F32,
+                                .rank = tensor->rank,
+                                .shape = tensor->shape,
+                                .row_begin = row_begin,
+                                .row_end = row_end,
+                                .data = section_of(version, s) + tensor->offset + row_begin * row_elements});
     if (row_begin == 0)
         add_piece(list, "exponent/", tensor,
                   (struct ckpt_piece){.dtype = ST_I32, .row_end = 1, .data = &version->exponents[t]});
@@ -72,7 +73,8 @@ static void add_tensor(struct piece_list *list, const struct stage *stage, const
 pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct stage *stage,
                        const struct version *version, uint32_t part, uint32_t parts, struct pawl_error *e) {
     size_t most = (size_t)stage->tensor_count * (SECTIONS + 1);
-    struct piece_list list = {.pieces = calloc(most, sizeof *list.pieces), .names = calloc(most, sizeof *list.names)};
+    struct piece_list list = {.pieces = calloc(most, sizeof *list.pieces),
+                              .names = calloc(most, sizeof *list.names)};
     struct bytes blob = {0};
     struct json j = json_begin(&blob);
     json_object(&j, NULL);
@@ -97,7 +99,8 @@ pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct sta
                                  .piece_count = list.count,
                                  .blob = blob.data,
                                  .blob_bytes = blob.size};
-        code = list.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the names of a save") : ckpt_save_begin(c, &save, e);
+        code = list.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the names of a save")
+                           : ckpt_save_begin(c, &save, e);
     }
     for (uint32_t i = 0; i < list.count; i++) free(list.names[i]);
     free(list.pieces);
@@ -121,15 +124,18 @@ static pawl_code load_tensor(struct ckpt_set *set, uint32_t index, const struct 
                              struct version *version, int32_t *exponent, struct pawl_error *e) {
     pawl_code code = PAWL_OK;
     for (int s = 0; s < SECTIONS && code == PAWL_OK; s++)
-        code = read_whole(set, index, section_prefix[s], t,
-                          (struct ckpt_piece){.dtype = ST_F32, .rank = t->rank, .shape = t->shape, .row_end = rows_of(t)},
-                          section_of(version, s) + t->offset, e);
+        code = read_whole(
+            set, index, section_prefix[s], t,
+            (struct ckpt_piece){.dtype = ST_F32, .rank = t->rank, .shape = t->shape, .row_end = rows_of(t)},
+            section_of(version, s) + t->offset, e);
     if (code == PAWL_OK)
-        code = read_whole(set, index, "exponent/", t, (struct ckpt_piece){.dtype = ST_I32, .row_end = 1}, exponent, e);
+        code = read_whole(set, index, "exponent/", t, (struct ckpt_piece){.dtype = ST_I32, .row_end = 1},
+                          exponent, e);
     return code;
 }
 
-static pawl_code load_blob(struct ckpt_set *set, uint32_t index, struct version *version, struct pawl_error *e) {
+static pawl_code load_blob(struct ckpt_set *set, uint32_t index, struct version *version,
+                           struct pawl_error *e) {
     const void *blob;
     size_t bytes;
     pawl_code code = ckpt_set_blob(set, index, 0, &blob, &bytes, e);
@@ -148,8 +154,8 @@ static pawl_code load_blob(struct ckpt_set *set, uint32_t index, struct version 
                             (unsigned long long)stored);
 }
 
-pawl_code persist_load(struct ckpt_set *set, uint32_t index, const struct stage *stage, struct version *version,
-                       struct pawl_error *e) {
+pawl_code persist_load(struct ckpt_set *set, uint32_t index, const struct stage *stage,
+                       struct version *version, struct pawl_error *e) {
     pawl_code code = load_blob(set, index, version, e);
     for (uint32_t t = 0; t < stage->tensor_count && code == PAWL_OK; t++)
         code = load_tensor(set, index, &stage->tensors[t], version, &version->exponents[t], e);
@@ -169,7 +175,9 @@ static pawl_code read_all(struct ckpt_set *set, uint32_t index, const struct sta
     for (uint32_t t = 0; t < count; t++) {
         values[t] = mem_alloc(tensors[t].count * sizeof(float));
         if (values[t] == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %s", tensors[t].name);
-        struct ckpt_piece want = {.dtype = ST_F32, .rank = tensors[t].rank, .shape = tensors[t].shape,
+        struct ckpt_piece want = {.dtype = ST_F32,
+                                  .rank = tensors[t].rank,
+                                  .shape = tensors[t].shape,
                                   .row_end = rows_of(&tensors[t])};
         pawl_code code = read_whole(set, index, "", &tensors[t], want, values[t], e);
         if (code != PAWL_OK) return code;
@@ -198,7 +206,8 @@ pawl_code persist_digest(struct ckpt_set *set, uint32_t index, const struct gpt_
     }
     char unused[65];
     if (h != NULL) hash_sha256_finish(h, code == PAWL_OK ? digest : unused);
-    for (uint32_t t = 0; values != NULL && t < count; t++) mem_free(values[t], tensors[t].count * sizeof(float));
+    for (uint32_t t = 0; values != NULL && t < count; t++)
+        mem_free(values[t], tensors[t].count * sizeof(float));
     free(values);
     weights_list_free(tensors, count);
     return code;

@@ -3,7 +3,8 @@
  * Stored names: the tensor's own for the parameters, "exp_avg/NAME" and "exp_avg_sq/NAME" for the moments,
  * "exponent/NAME" (I32 scalar) for the gradient exponent. They know nothing of stages or ranks, so any cut
  * into stages can load them. The blob is JSON: {"step", "updates", "samples"}. A part of n takes the rows
- * whose first element lies in its n-th share of the stage's parameters, so each row is in exactly one part. */
+ * whose first element lies in its n-th share of the stage's parameters, so each row is in exactly one part.
+ */
 #ifndef RUN_PERSIST_H
 #define RUN_PERSIST_H
 
@@ -11,16 +12,17 @@
 #include "model/stage.h"
 #include "run/spec.h"
 
-/* Start saving `version`; BUSY when the engine is full. The version must be held until the save is reported. */
+/* Start saving `version`; BUSY when the engine is full. The version must be held until the save is reported.
+ */
 pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct stage *stage,
                        const struct version *version, uint32_t part, uint32_t parts, struct pawl_error *e);
 /* Fill `version` of a stage from step `index` of the set. */
-pawl_code persist_load(struct ckpt_set *set, uint32_t index, const struct stage *stage, struct version *version,
-                       struct pawl_error *e);
+pawl_code persist_load(struct ckpt_set *set, uint32_t index, const struct stage *stage,
+                       struct version *version, struct pawl_error *e);
 /* Place of a complete step in the set, or UINT32_MAX. */
 uint32_t persist_find(const struct ckpt_set *set, uint64_t step, uint64_t incarnation);
-/* SHA-256 over name (with its terminating 0) and float32 bytes of every tensor of the whole model, canonical order;
- * export_dir not empty: also written there for transformers. */
+/* SHA-256 over name (with its terminating 0) and float32 bytes of every tensor of the whole model, canonical
+ * order; export_dir not empty: also written there for transformers. */
 pawl_code persist_digest(struct ckpt_set *set, uint32_t index, const struct gpt_config *config,
                          const char *export_dir, char digest[65], struct pawl_error *e);
 

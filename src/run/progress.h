@@ -17,8 +17,8 @@ pawl_code progress_open(const char *log_path, const char *log_path2, bool quiet,
                         struct pawl_error *e);
 void progress_close(struct progress *p);
 
-/* progress_begin starts an event; the caller adds keys with json_*; progress_end writes it. `human` null: only
- * the log; else a line of its own on the screen. */
+/* progress_begin starts an event; the caller adds keys with json_*; progress_end writes it. `human` null:
+ * only the log; else a line of its own on the screen. */
 struct json *progress_begin(struct progress *p, const char *event);
 void progress_end(struct progress *p, const char *human, ...) __attribute__((format(printf, 2, 3)));
 

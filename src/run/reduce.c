@@ -29,7 +29,8 @@ static pawl_code segment_init(struct reduce_segment *s, uint32_t ranks, uint64_t
     return s->members != NULL ? PAWL_OK : error_set(e, PAWL_MEMORY, 0, "no memory for a group of %u", ranks);
 }
 
-pawl_code reduce_init(struct reduce *r, const struct stage *stage, struct peers *peers, struct pawl_error *e) {
+pawl_code reduce_init(struct reduce *r, const struct stage *stage, struct peers *peers,
+                      struct pawl_error *e) {
     *r = (struct reduce){.stage = stage, .peers = peers, .shared_tensor = UINT32_MAX};
     uint64_t shared_offset = stage->param_count, shared_count = 0;
     for (uint32_t t = 0; t < stage->tensor_count; t++) {
@@ -58,7 +59,8 @@ void reduce_close(struct reduce *r) {
     *r = (struct reduce){0};
 }
 
-static void gather_members(struct reduce_segment *s, const struct peers *p, uint32_t stage_a, uint32_t stage_b) {
+static void gather_members(struct reduce_segment *s, const struct peers *p, uint32_t stage_a,
+                           uint32_t stage_b) {
     s->member_count = 0;
     for (uint32_t rank = 0; rank < p->rank_count; rank++) {
         uint32_t stage = rank % p->stages;
@@ -92,14 +94,16 @@ pawl_code reduce_members(struct reduce *r, struct pawl_error *e) {
     }
     free(r->footers);
     r->footers = calloc((size_t)r->replicas.member_count * GRADSUM_FOOTER_WORDS, sizeof *r->footers);
-    if (r->footers == NULL || !grow(&r->inbox, &r->inbox_words, inbox) || !grow(&r->own_sum, &r->own_words, own))
+    if (r->footers == NULL || !grow(&r->inbox, &r->inbox_words, inbox) ||
+        !grow(&r->own_sum, &r->own_words, own))
         return error_set(e, PAWL_MEMORY, 0, "no memory to reduce %llu parameters",
                          (unsigned long long)r->stage->param_count);
     return PAWL_OK;
 }
 
 static struct peers_name name_of(const struct reduce *r, enum net_kind kind, uint32_t sender, uint32_t sub) {
-    return (struct peers_name){r->version->number, kind, sender / r->peers->stages, sender % r->peers->stages, sub};
+    return (struct peers_name){r->version->number, kind, sender / r->peers->stages, sender % r->peers->stages,
+                               sub};
 }
 
 static pawl_code exchange(struct reduce *r, enum net_kind kind, uint32_t peer, uint32_t sub, const void *out,
@@ -107,12 +111,13 @@ static pawl_code exchange(struct reduce *r, enum net_kind kind, uint32_t peer, u
     pawl_code code = PAWL_OK;
     if (in_bytes > 0) {
         r->pending++;
-        code = peers_recv(r->peers, name_of(r, kind, peer, sub), in, in_bytes, peers_cookie(PEERS_REDUCE, in_bytes), e);
+        code = peers_recv(r->peers, name_of(r, kind, peer, sub), in, in_bytes,
+                          peers_cookie(PEERS_REDUCE, in_bytes), e);
     }
     if (code == PAWL_OK && out_bytes > 0) {
         r->pending++;
-        code = peers_send(r->peers, peer, name_of(r, kind, r->peers->rank, sub), (struct peers_data){out, out_bytes},
-                          PEERS_REDUCE_SEND, 0, e);
+        code = peers_send(r->peers, peer, name_of(r, kind, r->peers->rank, sub),
+                          (struct peers_data){out, out_bytes}, PEERS_REDUCE_SEND, 0, e);
     }
     return code;
 }
@@ -160,7 +165,8 @@ pawl_code reduce_begin(struct reduce *r, const struct version *version, const in
     return code;
 }
 
-/* Mean gradient of parameters begin..begin+count-1 from their sums: tensor by tensor, each has an exponent. */
+/* Mean gradient of parameters begin..begin+count-1 from their sums: tensor by tensor, each has an exponent.
+ */
 static void mean_of_slice(struct reduce *r, const int64_t *sum, uint64_t begin, uint64_t count) {
     for (uint32_t t = 0; t < r->stage->tensor_count; t++) {
         const struct stage_tensor *tensor = &r->stage->tensors[t];
@@ -183,7 +189,8 @@ static pawl_code start_gather(struct reduce *r, struct pawl_error *e) {
         struct reduce_segment *seg = &r->segments[s];
         uint64_t begin = slice_begin(seg, seg->self), mine = slice_count(seg, seg->self);
         if (mine > 0) memcpy(r->own_sum, r->sums + begin, mine * sizeof(int64_t));
-        for (uint32_t j = 1; j < seg->member_count; j++, inbox += mine) gradsum_merge(r->own_sum, inbox, mine);
+        for (uint32_t j = 1; j < seg->member_count; j++, inbox += mine)
+            gradsum_merge(r->own_sum, inbox, mine);
         mean_of_slice(r, r->own_sum, begin, mine);
         for (uint32_t j = 0; j < seg->member_count; j++) {
             if (j == seg->self) continue;
@@ -211,7 +218,8 @@ pawl_code reduce_tick(struct reduce *r, struct pawl_error *e) {
 pawl_code reduce_completion(struct reduce *r, const struct net_completion *c, struct pawl_error *e) {
     uint64_t expected = peers_own(c->cookie);
     if (r->pending == 0) return error_set(e, PAWL_INTERNAL, 0, "completion without a reduction");
-    if (peers_owner_of(c->cookie) == PEERS_REDUCE_SEND) { /* a send: lost with its peer, the view is about to be fenced and stays pending */
+    if (peers_owner_of(c->cookie) == PEERS_REDUCE_SEND) { /* a send: lost with its peer, the view is about to
+                                                             be fenced and stays pending */
         if (c->code == PAWL_OK) r->pending--;
         return PAWL_OK;
     }

@@ -1,11 +1,12 @@
 /* The sum of a stage's gradients over its live replicas, out of place: local sums stay as they are.
  *
  * Reduce-scatter of the 64-bit sums, then all-gather of the float mean gradients, each as direct messages:
- * every member owns one slice, gets that slice of the sums from everybody, adds (integers: any order gives the
- * same bits), divides, and sends the mean to everybody. Bytes a member sends: (8 + 4) * parameters * (n-1)/n. A
- * tied embedding is reduced over the live ranks of the first and the last stage together. The footer (loss,
- * counts) goes to every replica of the own stage. Completes when all has come and all own sends have left, so
- * that sums and gradient may be reused. Tested in tests/unit/run_reduce_test.c and tests/storm. */
+ * every member owns one slice, gets that slice of the sums from everybody, adds (integers: any order gives
+ * the same bits), divides, and sends the mean to everybody. Bytes a member sends: (8 + 4) * parameters *
+ * (n-1)/n. A tied embedding is reduced over the live ranks of the first and the last stage together. The
+ * footer (loss, counts) goes to every replica of the own stage. Completes when all has come and all own sends
+ * have left, so that sums and gradient may be reused. Tested in tests/unit/run_reduce_test.c and tests/storm.
+ */
 #ifndef RUN_REDUCE_H
 #define RUN_REDUCE_H
 
@@ -31,7 +32,7 @@ struct reduce {
     struct reduce_segment segments[REDUCE_SEGMENTS];
     struct reduce_segment replicas; /* the own stage's live ranks, for footers */
     uint32_t shared_tensor;         /* or UINT32_MAX */
-    int64_t *inbox; /* slices of the sums from the other members */
+    int64_t *inbox;                 /* slices of the sums from the other members */
     size_t inbox_words;
     int64_t *own_sum; /* own slices, summed */
     size_t own_words;

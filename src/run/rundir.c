@@ -69,8 +69,10 @@ static pawl_code parse_run_file(struct rundir *d, const uint8_t *data, size_t by
     }
     cJSON_Delete(json);
     return good ? PAWL_OK
-                : error_set(e, PAWL_FORMAT, 0, "%s/%s is damaged or of another format than %d: restore it from a "
-                            "copy, or use another run.dir", store_path(d->store), RUN_FILE, RUN_FORMAT);
+                : error_set(e, PAWL_FORMAT, 0,
+                            "%s/%s is damaged or of another format than %d: restore it from a "
+                            "copy, or use another run.dir",
+                            store_path(d->store), RUN_FILE, RUN_FORMAT);
 }
 
 static pawl_code create_run(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
@@ -94,15 +96,17 @@ static pawl_code load_run(struct rundir *d, const struct spec *spec, struct pawl
     pawl_code code = store_get(d->store, RUN_FILE, &data, &bytes, &why);
     if (code == PAWL_NOT_FOUND && !has_stores(spec->run.dir)) return create_run(d, spec, e);
     if (code == PAWL_NOT_FOUND)
-        return error_set(e, PAWL_FOREIGN, 0, "%s holds checkpoints but no %s that says whose: use another run.dir",
-                         spec->run.dir, RUN_FILE);
+        return error_set(e, PAWL_FOREIGN, 0,
+                         "%s holds checkpoints but no %s that says whose: use another run.dir", spec->run.dir,
+                         RUN_FILE);
     if (code != PAWL_OK) {
         if (e != NULL) *e = why;
         return code;
     }
     code = parse_run_file(d, data, bytes, e);
     free(data);
-    if (code == PAWL_OK) code = spec_identity_check(spec, (const char *)d->identity.data, d->identity.size, e);
+    if (code == PAWL_OK)
+        code = spec_identity_check(spec, (const char *)d->identity.data, d->identity.size, e);
     return code;
 }
 
@@ -208,7 +212,8 @@ uint64_t rundir_last_step(const struct rundir *d) {
     return last;
 }
 
-pawl_code rundir_store_path(const struct spec *spec, uint32_t rank, char *out, size_t size, struct pawl_error *e) {
+pawl_code rundir_store_path(const struct spec *spec, uint32_t rank, char *out, size_t size,
+                            struct pawl_error *e) {
     int n = snprintf(out, size, "%s/store/rank-%04u", spec->run.dir, rank);
     return n > 0 && (size_t)n < size ? PAWL_OK : error_set(e, PAWL_SPEC, 0, "run.dir is too long a path");
 }
@@ -226,7 +231,8 @@ pawl_code rundir_open_stores(const struct spec *spec, struct store ***out, uint3
     if (found < 0 && errno == ENOENT) return PAWL_OK;
     if (found < 0) return error_set(e, error_code_of_errno(errno), errno, "cannot list %s", path);
     struct store **stores = calloc((size_t)found + 1, sizeof *stores);
-    pawl_code code = stores != NULL ? PAWL_OK : error_set(e, PAWL_MEMORY, 0, "no memory for %d stores", found);
+    pawl_code code =
+        stores != NULL ? PAWL_OK : error_set(e, PAWL_MEMORY, 0, "no memory for %d stores", found);
     uint32_t opened = 0;
     for (int i = 0; i < found; i++) {
         snprintf(path, sizeof path, "%s/store/%s", spec->run.dir, names[i]->d_name);

@@ -1,9 +1,8 @@
 /* The folder a run lives in: its identity, its lock, its stores, its injected faults.
  *
- *   run.dir/run.json        run id, incarnation, whether a step was ever durable, the fields a resume must keep
- *   run.dir/store/rank-NNNN one checkpoint store a rank
- *   run.dir/injected        fault injections that have fired, one a line
- *   run.dir/log.jsonl, report.json
+ *   run.dir/run.json        run id, incarnation, whether a step was ever durable, the fields a resume must
+ * keep run.dir/store/rank-NNNN one checkpoint store a rank run.dir/injected        fault injections that have
+ * fired, one a line run.dir/log.jsonl, report.json
  *
  * One launcher at a time (BUSY otherwise). Everything is replaced atomically. Layout: docs/formats/run.md. */
 #ifndef RUN_RUNDIR_H
@@ -21,7 +20,8 @@ struct rundir {
     struct bytes injected;
 };
 
-/* Makes the folder at the first start; afterwards checks that it is this spec's run (FOREIGN names the field). */
+/* Makes the folder at the first start; afterwards checks that it is this spec's run (FOREIGN names the
+ * field). */
 pawl_code rundir_open(struct rundir *d, const struct spec *spec, struct pawl_error *e);
 void rundir_close(struct rundir *d);
 /* Durably begin the next incarnation. */
@@ -33,7 +33,8 @@ pawl_code rundir_note_injected(struct rundir *d, const char *fault, struct pawl_
 /* Highest step the log knows of as decided, 0 if none. */
 uint64_t rundir_last_step(const struct rundir *d);
 
-pawl_code rundir_store_path(const struct spec *spec, uint32_t rank, char *out, size_t size, struct pawl_error *e);
+pawl_code rundir_store_path(const struct spec *spec, uint32_t rank, char *out, size_t size,
+                            struct pawl_error *e);
 /* Every rank's store there is, read-only; also those of ranks the spec no longer has. */
 pawl_code rundir_open_stores(const struct spec *spec, struct store ***out, uint32_t *count,
                              struct pawl_error *e);

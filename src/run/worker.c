@@ -50,9 +50,11 @@ static pawl_code open_stage(struct worker *w, struct pawl_error *e) {
     const struct spec *s = &w->spec;
     struct gpt_config gpt = spec_gpt(s);
     w->adamw = spec_adamw(s);
-    pawl_code code = data_open(s->data.path, s->data.format, gpt.vocabulary, gpt.context, s->run.seed, &w->data, e);
+    pawl_code code =
+        data_open(s->data.path, s->data.format, gpt.vocabulary, gpt.context, s->run.seed, &w->data, e);
     if (code == PAWL_OK)
-        code = gpt_stage_open(&gpt, w->peers.stage, s->parallel.stages, w->data, spec_contributions(s), &w->stage, e);
+        code = gpt_stage_open(&gpt, w->peers.stage, s->parallel.stages, w->data, spec_contributions(s),
+                              &w->stage, e);
     /* The base, the tentative one, and one a save in flight. */
     if (code == PAWL_OK) code = versions_init(&w->versions, w->stage, 2 + s->save.in_flight, e);
     if (code == PAWL_OK) code = exec_init(&w->exec, w->stage, &w->peers, s->parallel.microbatches, e);
@@ -73,8 +75,8 @@ static pawl_code open_stage(struct worker *w, struct pawl_error *e) {
 static pawl_code start_fresh(struct worker *w, struct pawl_error *e) {
     struct gpt_config gpt = spec_gpt(&w->spec);
     for (uint32_t t = 0; t < w->stage->tensor_count; t++)
-        w->base->exponents[t] = gradsum_exponent_first(
-            w->stage->contributions * (w->stage->tensors[t].flags & STAGE_SHARED ? 2 : 1));
+        w->base->exponents[t] = gradsum_exponent_first(w->stage->contributions *
+                                                       (w->stage->tensors[t].flags & STAGE_SHARED ? 2 : 1));
     if (w->spec.model.weights[0] != 0)
         return weights_read(w->spec.model.weights, &gpt, w->stage, w->base->params, e);
     w->stage->ops->init_params(w->stage, w->spec.run.seed, w->base->params);
@@ -89,9 +91,10 @@ static pawl_code load_version(struct worker *w, const struct message *m, struct 
     if (code == PAWL_OK) code = ckpt_set_open(stores, count, m->run_id, &set, e);
     if (code == PAWL_OK) {
         uint32_t index = persist_find(set, m->version, m->resume_incarnation);
-        code = index == UINT32_MAX ? error_set(e, PAWL_CORRUPT, 0, "step %llu is no longer complete in the store",
-                                               (unsigned long long)m->version)
-                                   : persist_load(set, index, w->stage, w->base, e);
+        code = index == UINT32_MAX
+                   ? error_set(e, PAWL_CORRUPT, 0, "step %llu is no longer complete in the store",
+                               (unsigned long long)m->version)
+                   : persist_load(set, index, w->stage, w->base, e);
     }
     ckpt_set_close(set);
     for (uint32_t i = 0; i < count; i++) store_close(stores[i]);
@@ -119,8 +122,7 @@ static pawl_code send_address(struct worker *w, struct pawl_error *e) {
 }
 
 static pawl_code handle_start(struct worker *w, const struct message *m, struct pawl_error *e) {
-    if (w->phase != WORKER_START || w->stage != NULL)
-        return error_set(e, PAWL_FORMAT, 0, "started twice");
+    if (w->phase != WORKER_START || w->stage != NULL) return error_set(e, PAWL_FORMAT, 0, "started twice");
     pawl_code code = spec_parse(m->text, strlen(m->text), "start message", &w->spec, e);
     if (code != PAWL_OK) return code;
     uint32_t pipelines = w->spec.parallel.pipelines, stages = w->spec.parallel.stages;
@@ -187,7 +189,8 @@ pawl_code worker_save(struct worker *w, const struct message *m, struct pawl_err
 static pawl_code handle_inject(struct worker *w, const struct message *m, struct pawl_error *e) {
     enum fault_point point = fault_of_name(m->text);
     struct worker_injection *more = realloc(w->injections, (w->injection_count + 1) * sizeof *more);
-    if (point == FAULT_NONE || more == NULL) return error_set(e, PAWL_FORMAT, 0, "no fault point named %s", m->text);
+    if (point == FAULT_NONE || more == NULL)
+        return error_set(e, PAWL_FORMAT, 0, "no fault point named %s", m->text);
     w->injections = more;
     w->injections[w->injection_count++] = (struct worker_injection){m->iteration, point};
     return PAWL_OK;
@@ -277,8 +280,8 @@ static pawl_code poll_saves(struct worker *w, bool *worked, struct pawl_error *e
         *worked = true;
         for (uint32_t s = 0; s < w->save_count; s++) {
             struct worker_save *save = &w->saves[s];
-            if (save->version == NULL || save->version->number != events[i].step || save->part != events[i].part ||
-                save->parts != events[i].part_count)
+            if (save->version == NULL || save->version->number != events[i].step ||
+                save->part != events[i].part || save->parts != events[i].part_count)
                 continue;
             versions_drop(&w->versions, save->version);
             save->version = NULL;
@@ -317,8 +320,12 @@ pawl_code worker_poll(struct worker *w, bool *worked, struct pawl_error *e) {
 
 bool worker_finished(const struct worker *w) { return w->phase == WORKER_ENDED; }
 int worker_save_fd(const struct worker *w) { return w->ckpt != NULL ? ckpt_fd(w->ckpt) : -1; }
-uint64_t worker_progress(const struct worker *w) { return atomic_load_explicit(&w->progress, memory_order_relaxed); }
+uint64_t worker_progress(const struct worker *w) {
+    return atomic_load_explicit(&w->progress, memory_order_relaxed);
+}
 bool worker_busy(const struct worker *w) { return atomic_load_explicit(&w->busy, memory_order_relaxed); }
-void worker_set_busy(struct worker *w, bool busy) { atomic_store_explicit(&w->busy, busy, memory_order_relaxed); }
+void worker_set_busy(struct worker *w, bool busy) {
+    atomic_store_explicit(&w->busy, busy, memory_order_relaxed);
+}
 const struct version *worker_base(const struct worker *w) { return w->base; }
 const struct stage *worker_stage(const struct worker *w) { return w->stage; }

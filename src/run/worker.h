@@ -1,12 +1,13 @@
 /* One worker: computes its stage, reduces, steps, saves, and does what the coordinator says.
  *
  * worker_poll does what can be done without waiting: takes control messages, completions of the network and
- * of saves, and at most one instruction's computation. The process around it (worker_main.c) sleeps when there
- * is nothing to do; the storm runs many workers in one process through the same function.
+ * of saves, and at most one instruction's computation. The process around it (worker_main.c) sleeps when
+ * there is nothing to do; the storm runs many workers in one process through the same function.
  *
  *   START ──loaded──► FENCED ──GO──► (FETCH: gradient from a peer) ──► RUN ──► HOLD ──DECIDE──► RUN ...
  *                        ▲                                              │ tentative step, next iteration
- *                        └──────────────── FENCE (any time) ────────────┘              IDLE at the last version
+ *                        └──────────────── FENCE (any time) ────────────┘              IDLE at the last
+ * version
  *
  * Invariants: `base` is final and is the version every live worker has or can make; `tentative`, if any, is
  * base+1, made from base and grad; the sums, grad and tentative of an undecided iteration are never
@@ -30,8 +31,8 @@ struct worker_env {
     void *context;
     bool background; /* the checkpoint engine gets a thread of its own */
     /* The worker's own store, for writing, closed by the worker; `why` has 160 bytes. */
-    pawl_code (*open_own)(void *context, const struct spec *spec, uint32_t rank, struct store **out, char *why,
-                          struct pawl_error *e);
+    pawl_code (*open_own)(void *context, const struct spec *spec, uint32_t rank, struct store **out,
+                          char *why, struct pawl_error *e);
     /* Every rank's store, read-only: an array to be freed, its stores to be closed by the worker. */
     pawl_code (*open_all)(void *context, const struct spec *spec, struct store ***out, uint32_t *count,
                           struct pawl_error *e);

@@ -37,9 +37,8 @@ static void *beat(void *argument) {
     struct heart *h = argument;
     pthread_mutex_lock(&h->lock);
     while (!h->stop) {
-        struct message m = {.kind = MESSAGE_BEAT,
-                            .progress = worker_progress(h->worker),
-                            .busy = worker_busy(h->worker)};
+        struct message m = {
+            .kind = MESSAGE_BEAT, .progress = worker_progress(h->worker), .busy = worker_busy(h->worker)};
         channel_send(h->channel, &m, NULL);
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
@@ -72,8 +71,8 @@ static void heart_stop(struct heart *h, pthread_t thread) {
     pthread_mutex_destroy(&h->lock);
 }
 
-static pawl_code open_own(void *context, const struct spec *spec, uint32_t rank, struct store **out, char *why,
-                          struct pawl_error *e) {
+static pawl_code open_own(void *context, const struct spec *spec, uint32_t rank, struct store **out,
+                          char *why, struct pawl_error *e) {
     (void)context;
     char path[SPEC_TEXT_MAX + 32];
     pawl_code code = rundir_store_path(spec, rank, path, sizeof path, e);
@@ -133,7 +132,8 @@ int worker_main(int fd) {
     if (beating) heart_stop(&heart, thread);
     worker_free(worker, clock_now_ns() + CLOSE_NS);
     net_close(net);
-    for (int64_t end = clock_now_ns() + CLOSE_NS; channel != NULL && !channel_flush(channel) && clock_now_ns() < end;)
+    for (int64_t end = clock_now_ns() + CLOSE_NS;
+         channel != NULL && !channel_flush(channel) && clock_now_ns() < end;)
         poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, SLEEP_MS);
     channel_close(channel);
     return pawl_code_exit(code);

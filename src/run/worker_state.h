@@ -43,8 +43,8 @@ struct worker {
     uint64_t plan_view;
     struct exec exec;
     struct reduce reduce;
-    bool *peer_has_grad; /* [ranks], from GO */
-    uint32_t state_pending; /* sends or the receive of a gradient between peers */
+    bool *peer_has_grad;        /* [ranks], from GO */
+    uint32_t state_pending;     /* sends or the receive of a gradient between peers */
     enum coord_verdict verdict; /* of the GO under way */
     float clip;
     bool optimistic;

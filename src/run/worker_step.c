@@ -151,7 +151,8 @@ pawl_code worker_go(struct worker *w, const struct message *m, struct pawl_error
 pawl_code worker_state_completion(struct worker *w, const struct net_completion *c, struct pawl_error *e) {
     assert(w->state_pending > 0);
     w->state_pending--;
-    if (peers_owner_of(c->cookie) == PEERS_STATE_SEND) return PAWL_OK; /* a send: if it was lost a fence is coming */
+    if (peers_owner_of(c->cookie) == PEERS_STATE_SEND)
+        return PAWL_OK; /* a send: if it was lost a fence is coming */
     if (c->code != PAWL_OK || c->bytes != w->stage->param_count * sizeof(float))
         return error_set(e, PAWL_FORMAT, 0, "gradient of %zu bytes from a peer: expected %llu", c->bytes,
                          (unsigned long long)(w->stage->param_count * sizeof(float)));
@@ -169,8 +170,9 @@ static pawl_code report_reduced(struct worker *w, struct pawl_error *e) {
     const int64_t *footer = w->reduce.footer;
     uint64_t count = (uint64_t)footer[GRADSUM_COUNT], contributions = w->stage->contributions;
     if (count % contributions != 0 || count / contributions < w->stage->tensor_count)
-        return error_set(e, PAWL_INTERNAL, 0, "%llu gradient contributions of %u tensors and %llu micro-batches",
-                         (unsigned long long)count, w->stage->tensor_count, (unsigned long long)contributions);
+        return error_set(
+            e, PAWL_INTERNAL, 0, "%llu gradient contributions of %u tensors and %llu micro-batches",
+            (unsigned long long)count, w->stage->tensor_count, (unsigned long long)contributions);
     w->report = (struct coord_report){.iteration = w->base->number,
                                       .norm2 = adamw_norm2(w->stage, w->grad),
                                       .loss = footer[GRADSUM_LOSS],

@@ -1,9 +1,9 @@
-/* A whole cluster in one process from one seed: the real coordinator, conduct, workers, executor, reduction and
- * checkpoint engine over a simulated network, disk and clock. In the first phase workers are killed, stopped and
- * cut off, disks fail and the power goes; then comes a quiet phase in which the run must finish. Checked all the
- * time: every final version of every worker has the bits of an undisturbed reference, and no step announced as
- * durable is ever lost. PAWL_STORM_SEEDS sets how many seeds run (default 200), PAWL_STORM_SEED the first one
- * (default: fresh); a failure prints the command that repeats it. */
+/* A whole cluster in one process from one seed: the real coordinator, conduct, workers, executor, reduction
+ * and checkpoint engine over a simulated network, disk and clock. In the first phase workers are killed,
+ * stopped and cut off, disks fail and the power goes; then comes a quiet phase in which the run must finish.
+ * Checked all the time: every final version of every worker has the bits of an undisturbed reference, and no
+ * step announced as durable is ever lost. PAWL_STORM_SEEDS sets how many seeds run (default 200),
+ * PAWL_STORM_SEED the first one (default: fresh); a failure prints the command that repeats it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,9 +23,9 @@
 #include "run/worker_state.h"
 #include "storm_reference.h"
 
-#define BEAT_NS        2000000
-#define STORM_ACTIONS  20000
-#define QUIET_ACTIONS  3000000
+#define BEAT_NS       2000000
+#define STORM_ACTIONS 20000
+#define QUIET_ACTIONS 3000000
 
 struct member {
     struct worker *worker; /* null: dead */
@@ -33,7 +33,7 @@ struct member {
     struct channel *mine, *theirs; /* launcher's end, worker's end */
     int64_t stopped_until;
     uint64_t checked; /* newest version whose bits were compared, + 1 */
-    bool reported; /* conduct knows of its exit */
+    bool reported;    /* conduct knows of its exit */
 };
 
 struct cluster {
@@ -57,7 +57,8 @@ struct cluster {
 };
 
 static void fail_seed(const struct cluster *c, const char *what) {
-    fprintf(stderr, "storm: seed %llu: %s (kills %llu stops %llu cuts %llu blackouts %llu)\n"
+    fprintf(stderr,
+            "storm: seed %llu: %s (kills %llu stops %llu cuts %llu blackouts %llu)\n"
             "repeat with: PAWL_STORM_SEED=%llu PAWL_STORM_SEEDS=1 build/tests/storm_run_storm_test\n",
             (unsigned long long)c->seed, what, (unsigned long long)c->kills, (unsigned long long)c->stops,
             (unsigned long long)c->cuts, (unsigned long long)c->blackouts, (unsigned long long)c->seed);
@@ -68,8 +69,8 @@ static bool chance(struct cluster *c, uint32_t one_in) { return rng_below(&c->rn
 
 static void folder_of(uint32_t rank, char *out, size_t size) { snprintf(out, size, "rank-%04u", rank); }
 
-static pawl_code open_own(void *context, const struct spec *spec, uint32_t rank, struct store **out, char *why,
-                          struct pawl_error *e) {
+static pawl_code open_own(void *context, const struct spec *spec, uint32_t rank, struct store **out,
+                          char *why, struct pawl_error *e) {
     (void)spec;
     struct cluster *c = context;
     char folder[32];
@@ -217,7 +218,8 @@ static void check_bits(struct cluster *c, uint32_t rank) {
     const struct version *want = reference_version(&c->reference, stage->index, base->number);
     size_t bytes = stage->param_count * sizeof(float);
     if (memcmp(base->params, want->params, bytes) != 0) fail_seed(c, "parameters differ from the reference");
-    if (memcmp(base->exp_avg, want->exp_avg, bytes) != 0 || memcmp(base->exp_avg_sq, want->exp_avg_sq, bytes) != 0)
+    if (memcmp(base->exp_avg, want->exp_avg, bytes) != 0 ||
+        memcmp(base->exp_avg_sq, want->exp_avg_sq, bytes) != 0)
         fail_seed(c, "moments differ from the reference");
     if (memcmp(base->exponents, want->exponents, stage->tensor_count * sizeof(int32_t)) != 0 ||
         base->updates != want->updates)
@@ -266,9 +268,8 @@ static void pass_time(struct cluster *c, bool idle) {
     for (uint32_t r = 0; r < c->ranks; r++) {
         struct member *m = &c->members[r];
         if (m->worker == NULL || m->stopped_until > c->now_ns) continue;
-        struct message beat = {.kind = MESSAGE_BEAT,
-                               .progress = worker_progress(m->worker),
-                               .busy = worker_busy(m->worker)};
+        struct message beat = {
+            .kind = MESSAGE_BEAT, .progress = worker_progress(m->worker), .busy = worker_busy(m->worker)};
         channel_send(m->theirs, &beat, NULL);
     }
     conduct_tick(c->conduct, c->now_ns);
@@ -361,7 +362,8 @@ static void check_final(struct cluster *c) {
     end_incarnation(c);
     storesim_crash(c->disk); /* what FINISH promised survives even this */
     find_resume(c, UINT64_MAX);
-    if (!c->resumed || c->resume_step != c->spec.run.steps) fail_seed(c, "the last version is not durable after the end");
+    if (!c->resumed || c->resume_step != c->spec.run.steps)
+        fail_seed(c, "the last version is not durable after the end");
 }
 
 static void make_spec(struct cluster *c, const char *data) {
@@ -379,10 +381,12 @@ static void make_spec(struct cluster *c, const char *data) {
              "optimizer: {lr: %s, clip_norm: %s}\n"
              "save: {every: %llu, in_flight: %llu, keep: %llu}\n",
              (unsigned long long)(3 + rng_below(&c->rng, 10)), (unsigned long long)rng_below(&c->rng, 1000),
-             stages + (uint32_t)rng_below(&c->rng, 2), chance(c, 2) ? "true" : "false", chance(c, 2) ? "0.1" : "0", data,
-             pipelines, stages, (unsigned long long)(1 + rng_below(&c->rng, 4)), chance(c, 4) ? "gpipe" : "1f1b",
-             rates[rng_below(&c->rng, 4)], clips[rng_below(&c->rng, 3)], (unsigned long long)(1 + rng_below(&c->rng, 3)),
-             (unsigned long long)(1 + rng_below(&c->rng, 3)), (unsigned long long)(1 + rng_below(&c->rng, 2)));
+             stages + (uint32_t)rng_below(&c->rng, 2), chance(c, 2) ? "true" : "false",
+             chance(c, 2) ? "0.1" : "0", data, pipelines, stages,
+             (unsigned long long)(1 + rng_below(&c->rng, 4)), chance(c, 4) ? "gpipe" : "1f1b",
+             rates[rng_below(&c->rng, 4)], clips[rng_below(&c->rng, 3)],
+             (unsigned long long)(1 + rng_below(&c->rng, 3)), (unsigned long long)(1 + rng_below(&c->rng, 3)),
+             (unsigned long long)(1 + rng_below(&c->rng, 2)));
     if (spec_parse(text, strlen(text), "storm", s, &e) != PAWL_OK || spec_check(s, &e) != PAWL_OK) {
         fprintf(stderr, "%s\n%s", e.text, text);
         fail_seed(c, "the spec is refused");
@@ -432,10 +436,12 @@ static void every_seed_ends_with_the_bits_of_the_undisturbed_run(void **state) {
         reference_close(&c.reference);
         free(c.members);
     }
-    printf("storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu restarts, %llu iterations redone, %llu undone\n",
+    printf("storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu restarts, %llu "
+           "iterations redone, %llu undone\n",
            (unsigned long long)seeds, (unsigned long long)total.kills, (unsigned long long)total.stops,
-           (unsigned long long)total.cuts, (unsigned long long)total.blackouts, (unsigned long long)total.restarts,
-           (unsigned long long)total.redone, (unsigned long long)total.undone);
+           (unsigned long long)total.cuts, (unsigned long long)total.blackouts,
+           (unsigned long long)total.restarts, (unsigned long long)total.redone,
+           (unsigned long long)total.undone);
     unlink(data);
 }
 

@@ -63,7 +63,8 @@ static void reference_gradients(struct reference *r, uint64_t step, int32_t shif
     for (uint32_t s = 0; s < r->spec->parallel.stages; s++)
         memset(r->sums[s], 0, (r->stages[s]->param_count + GRADSUM_FOOTER_WORDS) * sizeof(int64_t));
     uint64_t contributions = spec_contributions(r->spec);
-    for (uint64_t m = contributions; m-- > 0;) reference_microbatch(r, step, m, shift); /* any order will do */
+    for (uint64_t m = contributions; m-- > 0;)
+        reference_microbatch(r, step, m, shift); /* any order will do */
     reference_join_shared(r);
     for (uint32_t s = 0; s < r->spec->parallel.stages; s++)
         for (uint32_t t = 0; t < r->stages[s]->tensor_count; t++) {
@@ -103,7 +104,8 @@ static void reference_step(struct reference *r, uint64_t step) {
 static void reference_stage(struct reference *r, uint32_t s) {
     const struct spec *spec = r->spec;
     struct gpt_config gpt = spec_gpt(spec);
-    assert_int_equal(gpt_stage_open(&gpt, s, spec->parallel.stages, r->data, spec_contributions(spec), &r->stages[s], NULL),
+    assert_int_equal(gpt_stage_open(&gpt, s, spec->parallel.stages, r->data, spec_contributions(spec),
+                                    &r->stages[s], NULL),
                      PAWL_OK);
     struct stage *stage = r->stages[s];
     for (uint64_t v = 0; v <= spec->run.steps; v++)
@@ -111,8 +113,8 @@ static void reference_stage(struct reference *r, uint32_t s) {
     struct version *first = reference_version(r, s, 0);
     stage->ops->init_params(stage, spec->run.seed, first->params);
     for (uint32_t t = 0; t < stage->tensor_count; t++)
-        first->exponents[t] =
-            gradsum_exponent_first(spec_contributions(spec) * (stage->tensors[t].flags & STAGE_SHARED ? 2 : 1));
+        first->exponents[t] = gradsum_exponent_first(spec_contributions(spec) *
+                                                     (stage->tensors[t].flags & STAGE_SHARED ? 2 : 1));
     r->sums[s] = mem_alloc((stage->param_count + GRADSUM_FOOTER_WORDS) * sizeof(int64_t));
     r->grads[s] = mem_alloc(stage->param_count * sizeof(float));
 }
@@ -121,7 +123,8 @@ static void reference_make(struct reference *r, const struct spec *spec) {
     *r = (struct reference){.spec = spec};
     uint32_t count = spec->parallel.stages;
     struct gpt_config gpt = spec_gpt(spec);
-    assert_int_equal(data_open(spec->data.path, spec->data.format, gpt.vocabulary, gpt.context, spec->run.seed, &r->data, NULL),
+    assert_int_equal(data_open(spec->data.path, spec->data.format, gpt.vocabulary, gpt.context,
+                               spec->run.seed, &r->data, NULL),
                      PAWL_OK);
     r->stages = calloc(count, sizeof(struct stage *));
     r->sums = calloc(count, sizeof(int64_t *));

@@ -27,10 +27,22 @@ static void every_form_is_understood(void **state) {
 
 static void everything_else_is_refused_and_named(void **state) {
     (void)state;
-    static const char *const wrong[] = {"",          "kill",        "kill:",      "kill:3",      "kill:3@",
-                                        "kill:@3",   "kill:8@1",    "kill:-1@1",  "kill:1@-1",   "kill:1@1x",
-                                        "kill:1@1:", "kill:1@1:no", "stop:1@1",   "kill:all@1:reduce",
-                                        "kill:1@99999999999999999999", "kill:4294967295@1"};
+    static const char *const wrong[] = {"",
+                                        "kill",
+                                        "kill:",
+                                        "kill:3",
+                                        "kill:3@",
+                                        "kill:@3",
+                                        "kill:8@1",
+                                        "kill:-1@1",
+                                        "kill:1@-1",
+                                        "kill:1@1x",
+                                        "kill:1@1:",
+                                        "kill:1@1:no",
+                                        "stop:1@1",
+                                        "kill:all@1:reduce",
+                                        "kill:1@99999999999999999999",
+                                        "kill:4294967295@1"};
     for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++) {
         struct inject i;
         struct pawl_error e = {0};

@@ -43,7 +43,8 @@ static void contribute(struct node *n, uint32_t stage, uint64_t microbatch) {
     struct rng_stream rng = {stage * 1000 + microbatch};
     for (int t = 0; t < 3; t++) {
         float g[101];
-        for (uint64_t i = 0; i < tensors[t].count; i++) g[i] = (float)((double)(int32_t)rng_next(&rng) * 0x1p-33);
+        for (uint64_t i = 0; i < tensors[t].count; i++)
+            g[i] = (float)((double)(int32_t)rng_next(&rng) * 0x1p-33);
         gradsum_add(n->sums + tensors[t].offset, g, tensors[t].count, exponents[t], 2 * CONTRIBUTIONS,
                     n->sums + PARAMS);
     }
@@ -85,8 +86,9 @@ static void introduce(struct node *nodes, uint32_t ranks, const bool *live) {
 static void run_all(struct node *nodes, uint32_t ranks, const bool *live, struct netsim *sim) {
     for (uint32_t r = 0; r < ranks; r++)
         if (live[r])
-            assert_int_equal(reduce_begin(&nodes[r].reduce, &nodes[r].version, nodes[r].sums, 0, nodes[r].grad, NULL),
-                             PAWL_OK);
+            assert_int_equal(
+                reduce_begin(&nodes[r].reduce, &nodes[r].version, nodes[r].sums, 0, nodes[r].grad, NULL),
+                PAWL_OK);
     int64_t now = 0;
     for (uint32_t left = 1; left > 0;) {
         left = 0;
