@@ -75,7 +75,7 @@ static void one_step(struct run *r, uint64_t step) {
     struct pawl_error e;
     int64_t at[PARTS + 1], wall = clock_now_ns();
     memset(r->sums, 0, (stage->param_count + GRADSUM_FOOTER_WORDS) * sizeof *r->sums);
-    require(stage->ops->slot_take(stage, step, 0, &slot, &e), &e);
+    require(stage->ops->slot_take(stage, r->from.number, 0, &slot, &e), &e);
     at[0] = cpu_now_ns();
     stage->ops->forward(stage, &r->from, slot);
     at[1] = cpu_now_ns();

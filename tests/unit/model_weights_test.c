@@ -9,6 +9,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/safetensors.h"
@@ -34,6 +36,15 @@ static struct folder folder_new(void) {
     struct folder f = {"/tmp/pawl-weights-XXXXXX"};
     assert_non_null(mkdtemp(f.path));
     return f;
+}
+
+static int name_count(const struct folder *f) {
+    DIR *d = opendir(f->path);
+    int names = -2; /* "." and ".." */
+    assert_non_null(d);
+    while (readdir(d) != NULL) names++;
+    closedir(d);
+    return names;
 }
 
 static void folder_remove(const struct folder *f) {
@@ -182,11 +193,7 @@ static void what_is_written_reads_back_in_any_cut(void **state) {
         char path[200];
         snprintf(path, sizeof path, "%s/model.safetensors", f.path);
         assert_reads(path, &m, 2);
-        DIR *d = opendir(f.path);
-        int names = 0;
-        while (readdir(d) != NULL) names++;
-        closedir(d);
-        assert_int_equal(names, 4); /* two files, "." and ".."; nothing temporary stays */
+        assert_int_equal(name_count(&f), 2); /* nothing temporary stays */
         folder_remove(&f);
         model_free(&m);
     }
@@ -268,6 +275,8 @@ static void a_sharded_set_is_read_through_its_index(void **state) {
              (struct file_kind){.dtype = ST_BF16, .prefix = "", .first = 9, .end = m.count});
     assert_refused(f.path, &m.config, PAWL_FORMAT, "is there twice");
     static const char *const bad[] = {"{\"weight_map\":{\"x\":\"../a.safetensors\"}}",
+                                      "{\"weight_map\":{\"x\":\"b/a.safetensors\"}}",
+                                      "{\"weight_map\":{\"x\":\".a\"}}",
                                       "{\"weight_map\":{\"x\":1}}",
                                       "{\"weight_map\":{}}",
                                       "[]",
@@ -362,6 +371,30 @@ static void a_folder_that_cannot_be_written_is_named(void **state) {
     model_free(&m);
 }
 
+static void a_write_that_fails_half_way_leaves_what_was_there(void **state) {
+    (void)state;
+    struct model m = model_new(true);
+    struct folder f = folder_new();
+    struct pawl_error e;
+    const float *const *values = (const float *const *)m.values;
+    assert_int_equal(weights_write(f.path, &m.config, values, &e), PAWL_OK);
+    struct rlimit before, small;
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = before;
+    small.rlim_cur = 8192; /* config.json fits, the weights do not */
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    pawl_code code = weights_write(f.path, &m.config, values, &e);
+    setrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(code, PAWL_IO);
+    assert_non_null(strstr(e.text, "EFBIG"));
+    assert_int_equal(name_count(&f), 2);
+    assert_reads(f.path, &m, 2);
+    folder_remove(&f);
+    model_free(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_reads_back_in_any_cut),
@@ -373,6 +406,7 @@ int main(void) {
         cmocka_unit_test(a_tied_model_takes_only_a_head_that_is_its_embedding),
         cmocka_unit_test(a_config_that_computes_something_else_is_refused),
         cmocka_unit_test(a_folder_that_cannot_be_written_is_named),
+        cmocka_unit_test(a_write_that_fails_half_way_leaves_what_was_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
