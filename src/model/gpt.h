@@ -25,7 +25,10 @@ struct gpt_config {
 pawl_code gpt_config_check(const struct gpt_config *config, uint32_t stage_count, struct pawl_error *e);
 uint64_t gpt_param_count(const struct gpt_config *config);
 
-/* `data` is borrowed and may be null on stages between first and last. `contributions`: micro-batches of
+/* A micro-batch in flight takes, in floats, about batch * context * width * (20 a layer + 2), and on the last
+ * stage batch * context * vocabulary more.
+ *
+ * `data` is borrowed and may be null on stages between first and last. `contributions`: micro-batches of
  * the global batch (a step's sample n is step * contributions * batch + microbatch * batch + row). */
 pawl_code gpt_stage_open(const struct gpt_config *config, uint32_t index, uint32_t stage_count,
                          const struct data *data, uint64_t contributions, struct stage **out,

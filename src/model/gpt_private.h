@@ -103,7 +103,7 @@ struct gpt {
 
 /* Weight gradients are made and added in slabs of about this many floats, so that a slab is still in cache
  * when it is added to the sums. */
-#define GPT_SLAB_FLOATS ((uint64_t)1 << 18)
+#define GPT_SLAB_FLOATS ((uint64_t)1 << 20)
 
 static inline struct gpt *gpt_of(struct stage *stage) { return (struct gpt *)stage; }
 

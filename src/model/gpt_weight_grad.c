@@ -24,13 +24,20 @@ static uint32_t add_part(const struct target *t, uint32_t tensor, uint64_t at, c
                             t->v->exponents[tensor] - t->shift, stage_tensor_contributions(stage, tensor));
 }
 
+/* Rows of a slab: as many slabs of one size as keep each within GPT_SLAB_FLOATS; a short one at the end would
+ * be slow in BLAS. */
+static uint64_t slab_rows(uint64_t inner, uint64_t columns) {
+    uint64_t most = columns < GPT_SLAB_FLOATS ? GPT_SLAB_FLOATS / columns : 1;
+    uint64_t slabs = (inner + most - 1) / most;
+    return (inner + slabs - 1) / slabs;
+}
+
 /* dW (inner x columns) = in^T dout, with rows R of `inner` and `columns` floats. */
 static void add_matrix(const struct target *t, uint32_t tensor, const float *in, const float *dout) {
     const struct gpt *m = t->m;
     uint64_t inner = m->stage.tensors[tensor].shape[0], columns = m->stage.tensors[tensor].shape[1];
-    uint64_t slab = GPT_SLAB_FLOATS / columns;
+    uint64_t slab = slab_rows(inner, columns);
     uint32_t flags = 0;
-    slab = slab < 1 ? 1 : slab;
     for (uint64_t at = 0; at < inner; at += slab) {
         uint64_t rows = inner - at < slab ? inner - at : slab;
         gemm_run(&(struct gemm){.m = rows,

@@ -144,6 +144,18 @@ static void loss_and_every_gradient_are_the_references(void **state) {
     unsetenv("PAWL_KERNELS");
 }
 
+static void a_matrix_of_several_slabs_is_whole(void **state) {
+    (void)state;
+    struct gpt_config c = config_of(1, true, 0.0f);
+    c.width = 39;
+    c.context = 5;
+    c.batch = 1;
+    c.vocabulary = 60001; /* 2.3 million floats; 60001 rows are no multiple of three */
+    check_against_reference(c);
+    c.tied = false;
+    check_against_reference(c);
+}
+
 /* Sums of a pipe cut into `stages` compared with those of one stage, tensor by tensor, by name. */
 static void assert_same_sums(const struct pipe *whole, const struct pipe *cut) {
     int64_t footer[GRADSUM_FOOTER_WORDS] = {0};
@@ -396,6 +408,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_agrees_with_finite_differences),
         cmocka_unit_test(loss_and_every_gradient_are_the_references),
+        cmocka_unit_test(a_matrix_of_several_slabs_is_whole),
         cmocka_unit_test(the_cut_into_stages_does_not_change_a_bit),
         cmocka_unit_test(who_computes_a_microbatch_and_when_does_not_change_a_bit),
         cmocka_unit_test(a_slot_that_is_used_again_leaves_no_trace),
