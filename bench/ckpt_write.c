@@ -23,7 +23,9 @@
 #define ROUNDS_MAX  64u
 #define TENSOR_ROWS 64u
 
-enum kind { RAW_WRITE, SAVE, RAW_READ, RESTORE, KINDS };
+#define STREAM_SAVES 4u
+
+enum kind { RAW_WRITE, SAVE, SAVE_STREAM, RAW_READ, RESTORE, KINDS };
 
 struct bench {
     char folder[400], raw_path[450];
@@ -87,17 +89,28 @@ static struct ckpt_piece piece_of(struct bench *b, const uint64_t shape[2]) {
     return (struct ckpt_piece){"weights", ST_F32, 2, shape, 0, TENSOR_ROWS, b->data};
 }
 
-static void save_once(struct bench *b) {
+static void begin_save(struct bench *b) {
     const uint64_t shape[2] = {TENSOR_ROWS, b->bytes / TENSOR_ROWS / 4};
     struct ckpt_piece piece = piece_of(b, shape);
     struct ckpt_save save = {
         .step = ++b->step, .unit_count = 1, .part_count = 1, .pieces = &piece, .piece_count = 1};
     struct pawl_error e = {0};
-    struct ckpt_event event;
     if (ckpt_save_begin(b->engine, &save, &e) != PAWL_OK) stop("save", e.text);
-    while (ckpt_poll(b->engine, &event, 1) == 0) store_wait(b->store, 100000000);
-    if (event.code != PAWL_OK) stop("save", event.error.text);
-    ckpt_durable(b->engine, event.step);
+}
+
+/* `count` saves, `depth` in flight. */
+static void save_some(struct bench *b, uint32_t count, uint32_t depth) {
+    for (uint32_t begun = 0, done = 0; done < count;) {
+        for (; begun < count && begun - done < depth; begun++) begin_save(b);
+        struct ckpt_event event;
+        if (ckpt_poll(b->engine, &event, 1) == 0) {
+            store_wait(b->store, 100000000);
+            continue;
+        }
+        if (event.code != PAWL_OK) stop("save", event.error.text);
+        ckpt_durable(b->engine, event.step);
+        done++;
+    }
 }
 
 static void restore_once(struct bench *b) {
@@ -115,7 +128,7 @@ static void restore_once(struct bench *b) {
 
 static void open_engine(struct bench *b, uint64_t chunk_bytes, char why[160]) {
     struct pawl_error e = {0};
-    b->config = (struct ckpt_config){.incarnation = 1, .in_flight = 1, .keep = 1, .chunk_bytes = chunk_bytes};
+    b->config = (struct ckpt_config){.incarnation = 1, .in_flight = 2, .keep = 1, .chunk_bytes = chunk_bytes};
     if (store_open(b->folder, STORE_AUTO, false, &b->store, why, &e) != PAWL_OK) stop("open", e.text);
     if (ckpt_open(&b->config, b->store, &b->engine, &e) != PAWL_OK) stop("engine", e.text);
 }
@@ -131,7 +144,10 @@ static void measure(struct bench *b, enum kind kind, uint32_t round) {
         raw_transfer(b, kind == RAW_WRITE);
         break;
     case SAVE:
-        save_once(b);
+        save_some(b, 1, 1);
+        break;
+    case SAVE_STREAM:
+        save_some(b, STREAM_SAVES, 2);
         break;
     case RESTORE:
         restore_once(b);
@@ -139,8 +155,9 @@ static void measure(struct bench *b, enum kind kind, uint32_t round) {
     case KINDS:
         break;
     }
-    b->seconds[kind][round] = (double)(clock_now_ns() - begin) * 1e-9;
-    b->cpu[kind][round] = cpu_now() - cpu;
+    double times = kind == SAVE_STREAM ? STREAM_SAVES : 1;
+    b->seconds[kind][round] = (double)(clock_now_ns() - begin) * 1e-9 / times;
+    b->cpu[kind][round] = (cpu_now() - cpu) / times;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -154,7 +171,7 @@ static double median(double *values, uint32_t count) {
 }
 
 static void print_results(struct bench *b, uint32_t rounds, const char *why) {
-    static const char *const names[KINDS] = {"raw_write", "save", "raw_read", "restore"};
+    static const char *const names[KINDS] = {"raw_write", "save", "save_stream", "raw_read", "restore"};
     double rate[KINDS], gigabytes = (double)b->bytes * 1e-9;
     struct bytes text = {0};
     struct json j = json_begin(&text);
@@ -172,6 +189,7 @@ static void print_results(struct bench *b, uint32_t rounds, const char *why) {
         json_end_object(&j);
     }
     json_f64(&j, "save_to_raw", rate[SAVE] / rate[RAW_WRITE]);
+    json_f64(&j, "save_stream_to_raw", rate[SAVE_STREAM] / rate[RAW_WRITE]);
     json_f64(&j, "restore_to_raw", rate[RESTORE] / rate[RAW_READ]);
     json_end_object(&j);
     bytes_put_u8(&text, 0);
@@ -201,7 +219,7 @@ int main(int argc, char **argv) {
     }
     memset(b.out, 1, b.bytes);
     open_engine(&b, number(argc, argv, 4, 0) << 10, why);
-    for (int i = 0; i < 3; i++) save_once(&b); /* every slot once, as in a run that has gone on for a while */
+    save_some(&b, 8, 2); /* every slot once, as in a run that has gone on for a while */
     raw_transfer(&b, true);
     for (uint32_t round = 0; round < rounds; round++)
         for (int kind = 0; kind < KINDS; kind++) measure(&b, (enum kind)kind, round);
