@@ -53,7 +53,7 @@ struct ckpt_piece {
 };
 
 struct ckpt_save {
-    uint64_t step;
+    uint64_t step;                   /* 1 or more */
     uint32_t unit, unit_count;       /* pipeline stage and number of stages */
     uint32_t part, part_count;       /* of this unit */
     const struct ckpt_piece *pieces; /* copied, with names and shapes; the data is not */
@@ -78,7 +78,8 @@ pawl_code ckpt_open(const struct ckpt_config *config, struct store *store, struc
  * of saves nobody polled. Accepts null. */
 pawl_code ckpt_close(struct ckpt *c, int64_t deadline_ns, struct pawl_error *e);
 
-/* Start a save. BUSY when N are in flight: nothing happened. Steps may repeat (another part_count). */
+/* Start a save. BUSY when N are in flight: nothing happened. Steps may repeat (another part_count). A save is
+ * in flight from here until its event was polled. ARGUMENT names the piece and the field. */
 pawl_code ckpt_save_begin(struct ckpt *c, const struct ckpt_save *save, struct pawl_error *e);
 /* Progress (without background) and news; never blocks on the device. */
 uint32_t ckpt_poll(struct ckpt *c, struct ckpt_event *out, uint32_t max);

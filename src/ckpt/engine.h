@@ -92,7 +92,7 @@ struct ckpt {
 /* engine_open.c: reads what the store holds; `c->core` knows the slots afterwards. */
 pawl_code engine_load(struct ckpt *c, struct pawl_error *e);
 
-/* engine_io.c: does everything that can be done without waiting. True when it did something. */
+/* engine_io.c: takes what has completed and does what the core asks for now. True when it did something. */
 bool engine_pump(struct ckpt *c);
 /* engine.c: the save's event, and its job's end. */
 void engine_report(struct ckpt *c, struct job *job);

@@ -362,19 +362,17 @@ static void completed(struct ckpt *c, const struct store_completion *done) {
     op_failed(c, i, &e);
 }
 
+/* One round, so that a caller who polls a store that works while it is polled gets the time in small pieces.
+ */
 bool engine_pump(struct ckpt *c) {
-    bool any = false;
     struct store_completion done[16];
-    for (bool more = true; more;) {
-        uint32_t count = c->ops_busy > 0 ? store_poll(c->store, done, 16) : 0;
-        for (uint32_t i = 0; i < count; i++) completed(c, &done[i]);
-        more = count > 0;
-        struct commit_action a;
-        while (commit_next(&c->core, c->chunks_busy < c->chunks_max && c->free_buffer_count > 0, &a)) {
-            perform(c, &a);
-            more = true;
-        }
-        any = any || more;
+    uint32_t count = c->ops_busy > 0 ? store_poll(c->store, done, 16) : 0;
+    for (uint32_t i = 0; i < count; i++) completed(c, &done[i]);
+    bool any = count > 0;
+    struct commit_action a;
+    while (commit_next(&c->core, c->chunks_busy < c->chunks_max && c->free_buffer_count > 0, &a)) {
+        perform(c, &a);
+        any = true;
     }
     return any;
 }

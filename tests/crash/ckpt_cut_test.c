@@ -119,8 +119,9 @@ static uint64_t unreported(const struct world *w, uint64_t last) {
     return count;
 }
 
-/* One life up to its planned end, or until something breaks. False: could not even open. */
-static bool live(struct world *w, uint64_t resume, bool stop_when_broken) {
+/* One life up to its planned end, or until something breaks, or for that many turns. False: could not even
+ * open. */
+static bool live(struct world *w, uint64_t resume, bool stop_when_broken, uint64_t turns) {
     w->incarnation++;
     for (uint32_t p = 0; p < w->scenario.parts; p++) {
         struct ckpt_config config =
@@ -130,7 +131,7 @@ static bool live(struct world *w, uint64_t resume, bool stop_when_broken) {
     }
     uint64_t last = resume + w->scenario.steps_per_life;
     assert_true(last < STEPS_MAX);
-    while (unreported(w, last) > 0 && !(w->broken && stop_when_broken)) {
+    for (; unreported(w, last) > 0 && !(w->broken && stop_when_broken) && turns > 0; turns--) {
         uint32_t p = (uint32_t)rng_below(&w->random, w->scenario.parts);
         begin_saves(w, p, last);
         poll_part(w, p);
@@ -163,13 +164,15 @@ static bool run(struct world *w, uint64_t seed, uint64_t cut) {
     if (cut > 0) storesim_stop_after(w->sim, cut);
     uint64_t resume = 0;
     for (uint32_t life = 0; life < w->scenario.lives; life++) {
-        bool opened = open_stores(w) && live(w, resume, cut > 0);
+        bool killed = life % 2 == 1; /* in the middle of everything */
+        uint64_t turns = killed ? 1 + rng_below(&w->random, 40 * w->scenario.parts) : UINT64_MAX;
+        bool opened = open_stores(w) && live(w, resume, cut > 0, turns);
         if (!opened || (w->broken && cut > 0)) return true;
-        if (life % 2 == 0)
-            close_world(w);
-        else
+        if (killed)
             kill_world(w);
-        if (w->broken && cut > 0) return true;
+        else
+            close_world(w);
+        if (cut > 0 && (w->broken || storesim_ops(w->sim) >= cut)) return true; /* maybe nobody noticed yet */
         resume = recover(w, seed, cut);
     }
     return false;
@@ -192,7 +195,7 @@ static bool cut_once(const struct scenario *scenario, uint64_t seed, uint64_t cu
     w.broken = false;
     w.scenario.steps_per_life = 3;
     for (int more = 0; more < 2; more++) {
-        if (!open_stores(&w) || !live(&w, resume, false) || w.broken)
+        if (!open_stores(&w) || !live(&w, resume, false, UINT64_MAX) || w.broken)
             fail_msg("seed %" PRIu64 ", cut %" PRIu64 ": cannot go on after recovery", seed, cut);
         close_world(&w);
         if (more == 1) storesim_crash(w.sim);
@@ -227,8 +230,8 @@ static void cut_everywhere(const struct scenario *scenario, uint64_t seeds) {
 
 static void one_save_at_a_time_survives_every_cut(void **state) {
     (void)state;
-    struct scenario scenario = {.in_flight = 1, .keep = 1, .parts = 1, .lives = 3, .steps_per_life = 5};
-    cut_everywhere(&scenario, 8);
+    struct scenario scenario = {.in_flight = 1, .keep = 1, .parts = 1, .lives = 4, .steps_per_life = 5};
+    cut_everywhere(&scenario, 10);
 }
 
 static void overlapping_saves_survive_every_cut(void **state) {
@@ -238,7 +241,7 @@ static void overlapping_saves_survive_every_cut(void **state) {
             struct scenario scenario = {.in_flight = n,
                                         .keep = k,
                                         .parts = 1,
-                                        .lives = 3,
+                                        .lives = 4,
                                         .steps_per_life = 6,
                                         .faults = {.delay = 300000}};
             cut_everywhere(&scenario, 4);
@@ -251,7 +254,7 @@ static void parts_in_several_stores_survive_every_cut(void **state) {
         struct scenario scenario = {.in_flight = 2,
                                     .keep = 1,
                                     .parts = parts,
-                                    .lives = 3,
+                                    .lives = 4,
                                     .steps_per_life = 4,
                                     .faults = {.delay = 300000}};
         cut_everywhere(&scenario, 3);
@@ -274,7 +277,7 @@ static void failing_devices_survive_every_cut(void **state) {
             static struct world w;
             world_begin(&w, &scenario, seed);
             storesim_stop_after(w.sim, cut);
-            if (open_stores(&w)) (void)live(&w, 0, false);
+            if (open_stores(&w)) (void)live(&w, 0, false, UINT64_MAX);
             kill_world(&w);
             storesim_crash(w.sim);
             (void)recover(&w, seed, cut);

@@ -10,8 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -307,6 +311,40 @@ static void tmpfs_falls_back_to_plain_files_and_says_why(void **state) {
     assert_non_null(strstr(e.text, "tmpfs"));
 }
 
+/* As container runtimes do it. False when this machine does not allow filters. */
+static bool deny_io_uring(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof code[0], code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static void without_io_uring_plain_files_serve_and_the_reason_is_told(void **state) {
+    const struct place *p = *state;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct store *s = NULL;
+        char why[160] = "";
+        if (!deny_io_uring()) _exit(77);
+        if (store_open(p->path, STORE_AUTO, false, &s, why, NULL) != PAWL_OK) _exit(1);
+        if (store_kind_of(s) != STORE_PLAIN || strstr(why, "io_uring is not permitted") == NULL) _exit(2);
+        if (store_put(s, "a", "x", 1, NULL) != PAWL_OK) _exit(3);
+        store_close(s);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void a_full_file_system_is_an_error_of_preallocation(void **state) {
     struct place *p = *state;
     char path[300];
@@ -351,6 +389,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(automatic_choice_says_in_one_line_what_it_chose, begin_plain,
                                         place_end),
         cmocka_unit_test(tmpfs_falls_back_to_plain_files_and_says_why),
+        cmocka_unit_test_setup_teardown(without_io_uring_plain_files_serve_and_the_reason_is_told,
+                                        begin_plain, place_end),
         cmocka_unit_test_setup_teardown(a_full_file_system_is_an_error_of_preallocation, begin_plain,
                                         place_end),
     };
