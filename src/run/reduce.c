@@ -94,7 +94,7 @@ pawl_code reduce_members(struct reduce *r, struct pawl_error *e) {
     }
     free(r->footers);
     r->footers = calloc((size_t)r->replicas.member_count * GRADSUM_FOOTER_WORDS, sizeof *r->footers);
-    if (r->footers == NULL || !grow(&r->inbox, &r->inbox_words, inbox) ||
+    if (r->footers == NULL || !grow(&r->inbox, &r->inbox_words, inbox + 1) ||
         !grow(&r->own_sum, &r->own_words, own))
         return error_set(e, PAWL_MEMORY, 0, "no memory to reduce %llu parameters",
                          (unsigned long long)r->stage->param_count);

@@ -74,9 +74,6 @@ static pawl_code open_stage(struct worker *w, struct pawl_error *e) {
 
 static pawl_code start_fresh(struct worker *w, struct pawl_error *e) {
     struct gpt_config gpt = spec_gpt(&w->spec);
-    for (uint32_t t = 0; t < w->stage->tensor_count; t++)
-        w->base->exponents[t] = gradsum_exponent_first(w->stage->contributions *
-                                                       (w->stage->tensors[t].flags & STAGE_SHARED ? 2 : 1));
     if (w->spec.model.weights[0] != 0)
         return weights_read(w->spec.model.weights, &gpt, w->stage, w->base->params, e);
     w->stage->ops->init_params(w->stage, w->spec.run.seed, w->base->params);

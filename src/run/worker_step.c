@@ -183,22 +183,6 @@ static pawl_code report_reduced(struct worker *w, struct pawl_error *e) {
     return channel_send(w->env.channel, &m, e);
 }
 
-static pawl_code advance_reduce(struct worker *w, bool *worked, struct pawl_error *e) {
-    /* The gradient buffer is still needed while the last step is undecided or a peer is being sent it. */
-    if (w->reduce.phase == REDUCE_IDLE) {
-        if (w->tentative != NULL || w->state_pending > 0) return PAWL_OK;
-        w->has_grad = w->reported = false;
-        *worked = true;
-        return reduce_begin(&w->reduce, w->base, w->sums, w->shift, w->grad, e);
-    }
-    pawl_code code = reduce_tick(&w->reduce, e);
-    if (code != PAWL_OK || w->reduce.phase != REDUCE_DONE) return code;
-    *worked = true;
-    reduce_drop(&w->reduce);
-    exec_pass(&w->exec);
-    return report_reduced(w, e);
-}
-
 static pawl_code advance_step(struct worker *w, bool *worked, struct pawl_error *e) {
     (void)e;
     if (!w->optimistic || w->report.nonfinite > 0 || w->report.overflow > 0) {
@@ -215,6 +199,23 @@ static pawl_code advance_step(struct worker *w, bool *worked, struct pawl_error 
     fault_arrive(FAULT_STEP_TENTATIVE);
     exec_pass(&w->exec);
     return begin_iteration(w);
+}
+
+static pawl_code advance_reduce(struct worker *w, bool *worked, struct pawl_error *e) {
+    /* The gradient buffer is still needed while the last step is undecided or a peer is being sent it. */
+    if (w->reduce.phase == REDUCE_IDLE) {
+        if (w->tentative != NULL || w->state_pending > 0) return PAWL_OK;
+        w->has_grad = w->reported = false;
+        *worked = true;
+        return reduce_begin(&w->reduce, w->base, w->sums, w->shift, w->grad, e);
+    }
+    pawl_code code = reduce_tick(&w->reduce, e);
+    if (code != PAWL_OK || w->reduce.phase != REDUCE_DONE) return code;
+    *worked = true;
+    reduce_drop(&w->reduce);
+    exec_pass(&w->exec);
+    code = report_reduced(w, e);
+    return code == PAWL_OK ? advance_step(w, worked, e) : code; /* before its decision can arrive */
 }
 
 pawl_code worker_advance(struct worker *w, bool *worked, struct pawl_error *e) {

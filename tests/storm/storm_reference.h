@@ -112,9 +112,6 @@ static void reference_stage(struct reference *r, uint32_t s) {
         assert_int_equal(version_init(reference_version(r, s, v), stage, NULL), PAWL_OK);
     struct version *first = reference_version(r, s, 0);
     stage->ops->init_params(stage, spec->run.seed, first->params);
-    for (uint32_t t = 0; t < stage->tensor_count; t++)
-        first->exponents[t] = gradsum_exponent_first(spec_contributions(spec) *
-                                                     (stage->tensors[t].flags & STAGE_SHARED ? 2 : 1));
     r->sums[s] = mem_alloc((stage->param_count + GRADSUM_FOOTER_WORDS) * sizeof(int64_t));
     r->grads[s] = mem_alloc(stage->param_count * sizeof(float));
 }

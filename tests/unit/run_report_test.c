@@ -90,7 +90,7 @@ static void every_field_has_its_name(void **state) {
     assert_number(object, "saves_failed", 10);
     assert_number(object, "restarts", 11);
     assert_number(object, "seconds", 12.25);
-    assert_int_equal(cJSON_GetArraySize(object), 17);
+    assert_int_equal(cJSON_GetArraySize(object), 18);
     cJSON_Delete(object);
 }
 

@@ -663,6 +663,7 @@ static void a_damaged_identity_is_no_identity(void **state) {
     spec_identity(&s, &identity);
     assert_false(identity.failed);
     size_t whole = identity.size;
+    bytes_put_u8(&identity, 0); /* for the search */
     size_t cut = (size_t)(strstr((char *)identity.data, "layers") - (char *)identity.data);
     assert_int_equal(spec_identity_check(&s, (char *)identity.data, cut, &e), PAWL_FORMAT);
     assert_one_line_with(&e, "lacks model.layers");
@@ -683,7 +684,7 @@ static void a_field_that_an_older_identity_lacks_stands_for_its_default(void **s
     struct bytes identity = {0};
     struct pawl_error e = {0};
     spec_identity(&s, &identity);
-    bytes_put_u8(&identity, 0);
+    bytes_put_u8(&identity, 0); /* for the search */
     char *line = strstr((char *)identity.data, "  weight_decay: 0.1\n"), *rest = strchr(line, '\n') + 1;
     memmove(line, rest, strlen(rest) + 1);
     size_t size = strlen((char *)identity.data);
