@@ -8,20 +8,10 @@
 #include "base/mem.h"
 #include "ckpt/engine.h"
 
-static pawl_code finish_op(struct store *s, struct pawl_error *e) {
-    struct store_completion done;
-    while (store_poll(s, &done, 1) == 0) store_wait(s, 1000000000);
-    if (done.code == PAWL_OK) return PAWL_OK;
-    return error_set(e, done.code, done.os_errno, "%s: cannot flush the commit log", store_path(s));
-}
-
 static pawl_code open_log(struct ckpt *c, struct pawl_error *e) {
     char name[RECORD_NAME_BYTES];
     record_log_name(c->log.number, name);
-    pawl_code code = store_file_open(c->store, name, false, RECORD_LOG_BYTES, &c->log.file, e);
-    if (code == PAWL_OK) code = store_flush(c->log.file, 0, e);
-    if (code == PAWL_OK) code = finish_op(c->store, e);
-    return code == PAWL_OK ? store_sync_folder(c->store, e) : code;
+    return store_file_open(c->store, name, false, RECORD_LOG_BYTES, &c->log.file, e);
 }
 
 /* A store always holds at least one record, so that "none" can only mean damage. */
@@ -77,7 +67,8 @@ static pawl_code load(struct ckpt *c, struct log_found *found, struct pawl_error
     pawl_code code = log_identity_check(c->store, c->config.run_id, e);
     bool is_new = code == PAWL_NOT_FOUND;
     if (code != PAWL_OK && !is_new) return code;
-    code = log_scan(c->store, found, e);
+    code = is_new ? PAWL_OK : ckpt_settle(c->store, e);
+    if (code == PAWL_OK) code = log_scan(c->store, found, e);
     if (code != PAWL_OK) return code;
     for (uint32_t i = 0; i < found->newest.entry_count; i++) {
         const struct record_entry *t = &found->newest.entries[i];

@@ -1,6 +1,8 @@
 /* Reading the commit logs of a store; see ckpt/log.h. */
 #include "ckpt/log.h"
 
+#include "ckpt/ckpt.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +123,22 @@ pawl_code log_scan(struct store *s, struct log_found *out, struct pawl_error *e)
     }
     store_names_free(names, count);
     free(room);
+    return code;
+}
+
+pawl_code ckpt_settle(struct store *s, struct pawl_error *e) {
+    char **names = NULL;
+    uint32_t count = 0, log;
+    pawl_code code = store_list(s, &names, &count, e);
+    for (uint32_t i = 0; i < count && code == PAWL_OK; i++) {
+        if (!record_log_of_name(names[i], &log)) continue;
+        uint8_t *data = NULL;
+        size_t size = 0;
+        code = store_get(s, names[i], &data, &size, e);
+        if (code == PAWL_OK) code = store_put(s, names[i], data, size, e);
+        free(data);
+    }
+    store_names_free(names, count);
     return code;
 }
 

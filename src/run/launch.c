@@ -53,6 +53,15 @@ static void say_problems(struct launch *l, const struct ckpt_set *set) {
     }
 }
 
+/* What is built on must survive a power cut, also in the store of a rank that does not get to open it. */
+static pawl_code settle(const char *path, struct pawl_error *e) {
+    struct store *s = NULL;
+    pawl_code code = store_open(path, STORE_AUTO, false, &s, NULL, e);
+    if (code == PAWL_OK) code = ckpt_settle(s, e);
+    store_close(s);
+    return code;
+}
+
 /* Newest complete step strictly below `below`; sets l->resumed and where from. */
 static pawl_code find_resume(struct launch *l, uint64_t below, struct pawl_error *e) {
     struct store **stores = NULL;
@@ -76,6 +85,7 @@ static pawl_code find_resume(struct launch *l, uint64_t below, struct pawl_error
         }
     }
     ckpt_set_close(set);
+    for (uint32_t i = 0; i < count && code == PAWL_OK && l->resumed; i++) code = settle(store_path(stores[i]), e);
     rundir_close_stores(stores, count);
     if (code != PAWL_OK || l->resumed || !l->dir.had_durable || l->options->from_scratch) return code;
     return error_set(e, PAWL_CORRUPT, 0,

@@ -234,9 +234,8 @@ pawl_code store_read(struct store_file *f, uint64_t offset, void *data, size_t b
 }
 
 pawl_code store_flush(struct store_file *f, uint64_t cookie, struct pawl_error *e) {
-    pawl_code code = check_writable(f->store, "flush", e);
     struct store_op op = {.kind = STORE_OP_FLUSH, .cookie = cookie};
-    return code != PAWL_OK ? code : submit(f, &op, e);
+    return submit(f, &op, e); /* also when opened read-only: it changes no byte */
 }
 
 uint32_t store_depth(const struct store *s) { return s->table->depth(s); }
@@ -311,8 +310,7 @@ void store_names_free(char **names, uint32_t count) {
 }
 
 pawl_code store_sync_folder(struct store *s, struct pawl_error *e) {
-    pawl_code code = check_writable(s, "syncing the folder", e);
-    return code != PAWL_OK ? code : s->table->sync_folder(s, e);
+    return s->table->sync_folder(s, e);
 }
 
 pawl_code store_space(struct store *s, uint64_t *free_bytes, struct pawl_error *e) {

@@ -130,6 +130,21 @@ static void hook_heard(void *context, uint32_t rank, const struct message *m) {
     fail_seed(c, "a worker failed");
 }
 
+/* As the launcher does before anything is built on a step. */
+static void settle_all(struct cluster *c) {
+    storesim_set_faults(c->disk, (struct storesim_faults){0}); /* one that cannot do this does not start */
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        char folder[32];
+        struct store *s = NULL;
+        struct pawl_error e;
+        folder_of(r, folder, sizeof folder);
+        pawl_code code = storesim_open(c->disk, folder, false, &s, &e);
+        if (code == PAWL_OK) code = ckpt_settle(s, &e);
+        if (code != PAWL_OK) fail_seed(c, e.text);
+        store_close(s);
+    }
+}
+
 static void find_resume(struct cluster *c, uint64_t below) {
     struct store **stores = NULL;
     uint32_t count = 0;
@@ -145,9 +160,17 @@ static void find_resume(struct cluster *c, uint64_t below) {
         c->resume_step = s->step;
         c->resume_incarnation = s->incarnation;
     }
+    if (getenv("PAWL_STORM_SHOW") != NULL) {
+        for (uint32_t i = 0; i < ckpt_set_count(set); i++)
+            printf("step %llu incarnation %llu: %s\n", (unsigned long long)ckpt_set_at(set, i)->step,
+                   (unsigned long long)ckpt_set_at(set, i)->incarnation,
+                   ckpt_set_at(set, i)->complete ? "complete" : ckpt_set_at(set, i)->missing);
+        for (uint32_t i = 0; ckpt_set_problem(set, i) != NULL; i++) printf("problem: %s\n", ckpt_set_problem(set, i));
+    }
     ckpt_set_close(set);
     for (uint32_t i = 0; i < count; i++) store_close(stores[i]);
     free(stores);
+    if (c->resumed) settle_all(c);
     if (below == UINT64_MAX && c->durable > 0 && (!c->resumed || c->resume_step < c->durable))
         fail_seed(c, "a step announced as durable is gone");
 }
