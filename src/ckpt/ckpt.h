@@ -89,6 +89,10 @@ uint32_t ckpt_in_flight(const struct ckpt *c);
 /* The group declared `step` durable: slots of steps older than the K newest durable ones may be reused, and
  * committed parts of steps below `step` that never became durable too. Only grows. */
 void ckpt_durable(struct ckpt *c, uint64_t step);
+/* The group gave `step` up: it will never be declared durable (some rank could not save it). Its committed
+ * part may be reused. Without this such parts pile up until a newer step is durable, in the worst case until
+ * the disk is full. */
+void ckpt_forget(struct ckpt *c, uint64_t step);
 
 /* Make durable what a reader of `store` (opened for writing) sees committed. A killed process may have written a
  * commit record without flushing it, or after a flush that failed: a machine that lives shows it, and a power

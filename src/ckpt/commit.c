@@ -82,6 +82,15 @@ void commit_durable(struct commit *c, uint64_t step) {
     release(c);
 }
 
+void commit_forget(struct commit *c, uint64_t step) {
+    if (is_durable(c, step)) return;
+    for (uint32_t i = 0; i < c->slot_count; i++) {
+        struct commit_slot *s = &c->slots[i];
+        if (s->state == SLOT_COMMITTED && !s->old && s->step == step) s->state = SLOT_RETIRED;
+    }
+    release(c);
+}
+
 /* ---- opening ---- */
 
 bool commit_load(struct commit *c, uint32_t number, bool named, uint64_t step) {

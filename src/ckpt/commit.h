@@ -87,6 +87,8 @@ void commit_loaded(struct commit *c, uint64_t counter);
 /* BUSY when `in_flight` saves are unreported. */
 pawl_code commit_begin(struct commit *c, uint64_t step, uint64_t chunk_count, uint32_t *save);
 void commit_durable(struct commit *c, uint64_t step);
+/* `step` will never be declared durable. Of no effect on durable steps and on those of an earlier life. */
+void commit_forget(struct commit *c, uint64_t step);
 /* No save begins anything new; each is reported with `code` once its operations have ended. */
 void commit_abandon(struct commit *c, pawl_code code);
 uint32_t commit_unreported(const struct commit *c);

@@ -41,6 +41,8 @@ static void take_requests(struct ckpt *c) {
     pthread_mutex_lock(&c->mutex);
     for (uint32_t i = 0; i < c->durable_count; i++) commit_durable(&c->core, c->durable[i]);
     c->durable_count = 0;
+    for (uint32_t i = 0; i < c->forgotten_count; i++) commit_forget(&c->core, c->forgotten[i]);
+    c->forgotten_count = 0;
     for (uint32_t i = 0; i < c->queue_count; i++) {
         uint32_t save = 0;
         struct job *job = c->queue[i];
@@ -76,7 +78,7 @@ static void *thread_main(void *arg) {
     for (;;) {
         pthread_mutex_lock(&c->mutex);
         bool idle = is_idle(c);
-        while (idle && !c->stop && c->queue_count == 0 && c->durable_count == 0)
+        while (idle && !c->stop && c->queue_count == 0 && c->durable_count == 0 && c->forgotten_count == 0)
             pthread_cond_wait(&c->wake, &c->mutex);
         bool stop = c->stop;
         pthread_mutex_unlock(&c->mutex);
@@ -284,5 +286,14 @@ void ckpt_durable(struct ckpt *c, uint64_t step) {
         c->durable[c->durable_count++] = step;
         pthread_cond_signal(&c->wake);
     }
+    pthread_mutex_unlock(&c->mutex);
+}
+
+void ckpt_forget(struct ckpt *c, uint64_t step) {
+    pthread_mutex_lock(&c->mutex);
+    if (c->forgotten_count == COMMIT_KEEP_MAX) /* one slot more stays for a while */
+        memmove(c->forgotten, c->forgotten + 1, --c->forgotten_count * sizeof c->forgotten[0]);
+    c->forgotten[c->forgotten_count++] = step;
+    pthread_cond_signal(&c->wake);
     pthread_mutex_unlock(&c->mutex);
 }

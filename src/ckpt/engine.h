@@ -78,6 +78,8 @@ struct ckpt {
     uint64_t durable[COMMIT_KEEP_MAX]; /* declared and not yet taken over, ascending */
     uint32_t durable_count;
     uint64_t durable_newest;
+    uint64_t forgotten[COMMIT_KEEP_MAX]; /* likewise */
+    uint32_t forgotten_count;
     struct ckpt_event events[COMMIT_SAVES_MAX];
     uint32_t event_count;
     uint32_t unpolled; /* begun, and their event not yet fetched: at most in_flight */

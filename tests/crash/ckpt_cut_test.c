@@ -231,7 +231,7 @@ static void cut_everywhere(const struct scenario *scenario, uint64_t seeds) {
 static void one_save_at_a_time_survives_every_cut(void **state) {
     (void)state;
     struct scenario scenario = {.in_flight = 1, .keep = 1, .parts = 1, .lives = 4, .steps_per_life = 5};
-    cut_everywhere(&scenario, 10);
+    cut_everywhere(&scenario, 6);
 }
 
 static void overlapping_saves_survive_every_cut(void **state) {
@@ -244,7 +244,7 @@ static void overlapping_saves_survive_every_cut(void **state) {
                                         .lives = 4,
                                         .steps_per_life = 6,
                                         .faults = {.delay = 300000}};
-            cut_everywhere(&scenario, 4);
+            cut_everywhere(&scenario, 3);
         }
 }
 
@@ -272,7 +272,7 @@ static void failing_devices_survive_every_cut(void **state) {
         .steps_per_life = 12,
         .faults = {.write_eio = 20000, .flush_eio = 40000, .no_space = 20000, .delay = 300000}};
     uint64_t points = 0;
-    for (uint64_t seed = 1; seed <= 200; seed++)
+    for (uint64_t seed = 1; seed <= 100; seed++)
         for (uint64_t cut = 1 + seed % 7; cut < 120; cut += 7, points++) {
             static struct world w;
             world_begin(&w, &scenario, seed);

@@ -52,7 +52,7 @@ struct model {
 struct bounds {
     uint32_t in_flight, keep, old_slots;
     uint64_t resume_step;
-    uint8_t saves, failures;
+    uint8_t saves, failures, forgets;
 };
 
 static const char *broken; /* what rule, set by the checks */
@@ -78,6 +78,7 @@ static void check_record(const struct model *m, const struct record_model *r) {
 
 /* Is a committed step still needed, by the contract of ckpt_durable? */
 static bool needed(const struct model *m, uint8_t step, uint32_t keep) {
+    if (m->committed[step] == 3) return false; /* forgotten */
     if (step >= m->durable) return true;
     return keep > 1 && m->committed[step] == 2; /* 2: it was declared durable itself */
 }
@@ -151,9 +152,10 @@ static void take_effect(struct model *m, const struct commit_action *a) {
     m->may_stand_too = false;
 }
 
-/* Event numbers: 0 begin, 1..SAVES durable(step), then 3 per pending action: done, failed IO, failed
- * NO_SPACE. */
-#define EVENT_PENDING (1u + SAVES)
+/* Event numbers: 0 begin, 1..SAVES durable(step), as many forget(step), then 3 per pending action: done,
+ * failed IO, failed NO_SPACE. */
+#define EVENT_FORGET  (1u + SAVES)
+#define EVENT_PENDING (1u + 2 * SAVES)
 
 static bool apply(struct model *m, uint32_t event, const struct bounds *b) {
     if (event == 0) {
@@ -161,7 +163,12 @@ static bool apply(struct model *m, uint32_t event, const struct bounds *b) {
         if (m->begun == b->saves || commit_begin(&m->core, m->base + m->begun + 1u, CHUNKS, &save) != PAWL_OK)
             return false;
         m->begun++;
-    } else if (event < EVENT_PENDING) {
+    } else if (event >= EVENT_FORGET && event < EVENT_PENDING) {
+        uint8_t step = (uint8_t)(event - EVENT_FORGET + 1);
+        if (b->forgets == 0 || m->committed[step] != 1) return false;
+        m->committed[step] = 3;
+        commit_forget(&m->core, m->base + step);
+    } else if (event < EVENT_FORGET) {
         uint8_t step = (uint8_t)event;
         if (m->committed[step] != 1 || step <= m->durable) return false;
         m->durable = step;
@@ -251,7 +258,9 @@ static void print_order(uint32_t node, uint32_t last, const struct bounds *b) {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t event = events[i];
         if (event == 0) print_error("  begin step %u\n", m.begun + 1u);
-        if (event > 0 && event < EVENT_PENDING) print_error("  durable step %u\n", event);
+        if (event > 0 && event < EVENT_FORGET) print_error("  durable step %u\n", event);
+        if (event >= EVENT_FORGET && event < EVENT_PENDING)
+            print_error("  forget step %u\n", event - EVENT_FORGET + 1);
         if (event >= EVENT_PENDING) {
             const struct commit_action *a = &m.pending[(event - EVENT_PENDING) / 3];
             print_error("  %s of save %d, slot %d: %s\n", actions[a->what], (int)a->save, (int)a->slot,
@@ -312,6 +321,7 @@ static void no_order_of_events_breaks_a_rule(void **state) {
         {.in_flight = 2, .keep = 2, .saves = 3, .failures = 1},
         {.in_flight = 3, .keep = 1, .saves = 3, .failures = 0},
         {.in_flight = 3, .keep = 1, .saves = 2, .failures = 2},
+        {.in_flight = 1, .keep = 2, .saves = 3, .failures = 1, .forgets = 1},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) explore(&all[i]);
 }

@@ -33,6 +33,18 @@ static inline uint8_t kit_byte(uint64_t step, uint32_t tensor, uint64_t place) {
     return (uint8_t)(x >> (8 * (place % 8)));
 }
 
+/* Bytes from..from+bytes-1 of the tensor. A word at a time: crash tests do this millions of times. */
+static inline void kit_fill(uint8_t *out, uint64_t step, uint32_t tensor, uint64_t from, uint64_t bytes) {
+    uint64_t i = 0;
+    for (; i < bytes && (from + i) % 8 != 0; i++) out[i] = kit_byte(step, tensor, from + i);
+    for (; i + 8 <= bytes; i += 8) {
+        uint64_t word = (step * 1000003u + tensor * 7919u + (from + i) / 8 + 1) * 0x9e3779b97f4a7c15u;
+        memcpy(out + i, &word, 8); /* kit_byte counts from the low end, as this machine does */
+    }
+    for (; i < bytes; i++) out[i] = kit_byte(step, tensor, from + i);
+}
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "kit_fill copies words");
+
 static inline uint64_t kit_rows(uint32_t t) { return kit_tensors[t].rank == 0 ? 1 : kit_tensors[t].shape[0]; }
 
 static inline uint64_t kit_row_bytes(uint32_t t) {
@@ -63,7 +75,7 @@ static inline struct kit_part *kit_part_new(uint64_t step, uint32_t part, uint32
         uint64_t row_bytes = kit_row_bytes(t), bytes = (end - begin) * row_bytes;
         uint8_t *memory = malloc(bytes + 1 + t), *data = memory + t % 3;
         if (memory == NULL) abort();
-        for (uint64_t i = 0; i < bytes; i++) data[i] = kit_byte(step, t, begin * row_bytes + i);
+        kit_fill(data, step, t, begin * row_bytes, bytes);
         p->memory[p->count] = memory;
         p->pieces[p->count++] = (struct ckpt_piece){kit_tensors[t].name,
                                                     kit_tensors[t].dtype,
@@ -110,7 +122,7 @@ static inline pawl_code kit_check_step(struct ckpt_set *set, uint32_t index, str
     uint64_t step = ckpt_set_at(set, index)->step;
     for (uint32_t t = 0; t < KIT_TENSORS; t++) {
         uint64_t rows = kit_rows(t), bytes = rows * kit_row_bytes(t);
-        uint8_t *out = malloc(bytes + 1);
+        uint8_t *out = malloc(2 * bytes + 1), *wanted = out + bytes;
         if (out == NULL) abort();
         struct ckpt_piece want = {kit_tensors[t].name,
                                   kit_tensors[t].dtype,
@@ -120,12 +132,11 @@ static inline pawl_code kit_check_step(struct ckpt_set *set, uint32_t index, str
                                   rows,
                                   NULL};
         pawl_code code = ckpt_set_read(set, index, &want, out, e);
-        for (uint64_t i = 0; i < bytes && code == PAWL_OK; i++)
-            if (out[i] != kit_byte(step, t, i)) {
-                fprintf(stderr, "WRONG BYTES: step %" PRIu64 ", tensor %s, byte %" PRIu64 "\n", step,
-                        kit_tensors[t].name, i);
-                abort();
-            }
+        kit_fill(wanted, step, t, 0, bytes);
+        if (code == PAWL_OK && memcmp(out, wanted, bytes) != 0) {
+            fprintf(stderr, "WRONG BYTES: step %" PRIu64 ", tensor %s\n", step, kit_tensors[t].name);
+            abort();
+        }
         free(out);
         if (code != PAWL_OK) return code;
     }

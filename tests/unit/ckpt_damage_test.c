@@ -178,6 +178,32 @@ static void the_newest_two_of_five_damaged_the_third_serves(void **state) {
     assert_int_equal(kit_newest(&p->store, 1, NULL), 3);
 }
 
+/* The same part in two stores: damage in one is told, and the other serves. */
+static void a_damaged_part_is_replaced_by_its_copy(void **state) {
+    struct place *p = *state;
+    struct place *copy = NULL;
+    void *other = NULL;
+    place_with(&other, 2);
+    copy = other;
+    struct store *stores[2] = {p->store, copy->store};
+    for (int damaged = 0; damaged < 3; damaged++) { /* one, the other, both */
+        if (damaged != 1) storesim_flip(p->sim, "r0", "slot-000001.safetensors", 9000, 1);
+        if (damaged != 0) storesim_flip(copy->sim, "r0", "slot-000001.safetensors", 9000, 1);
+        struct ckpt_set *set = NULL;
+        struct pawl_error e = {0};
+        assert_int_equal(ckpt_set_open(stores, 2, NULL, &set, NULL), PAWL_OK);
+        assert_int_equal(ckpt_set_count(set), 2);
+        assert_int_equal(kit_check_step(set, 0, &e), damaged == 2 ? PAWL_CORRUPT : PAWL_OK);
+        assert_int_equal(ckpt_set_problem(set, 0) != NULL,
+                         damaged != 1); /* the second is asked only if need be */
+        assert_int_equal(ckpt_set_verify(set, 0, &e), PAWL_CORRUPT);
+        ckpt_set_close(set);
+        if (damaged != 1) storesim_flip(p->sim, "r0", "slot-000001.safetensors", 9000, 1);
+        if (damaged != 0) storesim_flip(copy->sim, "r0", "slot-000001.safetensors", 9000, 1);
+    }
+    place_end(&other);
+}
+
 static void without_a_valid_record_nothing_is_opened_for_saving_or_changed(void **state) {
     struct place *p = *state;
     storesim_flip(p->sim, "r0", "commit-000001.log", 20, 1);
@@ -285,6 +311,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_missing_slot_is_a_problem_and_not_an_error, two_steps, place_end),
         cmocka_unit_test_setup_teardown(the_newest_two_of_five_damaged_the_third_serves, five_steps,
                                         place_end),
+        cmocka_unit_test_setup_teardown(a_damaged_part_is_replaced_by_its_copy, two_steps, place_end),
         cmocka_unit_test_setup_teardown(without_a_valid_record_nothing_is_opened_for_saving_or_changed,
                                         two_steps, place_end),
         cmocka_unit_test_setup_teardown(a_newer_version_is_told_apart_from_damage, two_steps, place_end),

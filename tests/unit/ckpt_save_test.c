@@ -529,6 +529,56 @@ static void a_restart_keeps_what_it_resumed_from_until_something_newer_is_durabl
     storesim_free(sim);
 }
 
+/* Killed after it made a slot's file and before it synced the folder: the machine sees the name, the disk may
+ * not. */
+static void a_name_left_by_a_killed_process_is_durable_before_it_is_used(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct storesim *sim = storesim_new(seed);
+        struct store *s = open_sim(sim, "r0");
+        struct ckpt_config config = kit_config(1, 0, 1, 1);
+        close_engine(open_engine(&config, s));
+        struct store_file *f = NULL;
+        assert_int_equal(store_file_open(s, "slot-000000.safetensors", true, STORE_BLOCK, &f, NULL), PAWL_OK);
+        store_file_close(f);
+        storesim_kill(sim, s);
+        s = open_sim(sim, "r0");
+        struct ckpt *c = open_engine(&config, s);
+        save(c, s, 1, 0, 1);
+        assert_int_equal(count_slots(s), 1);
+        close_engine(c);
+        storesim_kill(sim, s);
+        storesim_crash(sim);
+        s = open_sim(sim, "r0");
+        assert_int_equal(kit_newest(&s, 1, NULL), 1);
+        store_close(s);
+        storesim_free(sim);
+    }
+}
+
+static void what_the_group_gave_up_makes_room(void **state) {
+    (void)state;
+    struct storesim *sim = storesim_new(1);
+    struct store *s = open_sim(sim, "r0");
+    struct ckpt_config config = kit_config(1, 0, 1, 1);
+    struct ckpt *c = open_engine(&config, s);
+    save(c, s, 1, 0, 2);
+    ckpt_durable(c, 1);
+    for (uint64_t step = 2; step < 20; step++) { /* the other part is never saved */
+        save(c, s, step, 0, 2);
+        ckpt_forget(c, step);
+        ckpt_forget(c, 1); /* is durable, so of no effect */
+    }
+    close_engine(c);
+    assert_int_equal(count_slots(s), 3);
+    struct ckpt_set *set = NULL;
+    assert_int_equal(ckpt_set_open(&s, 1, NULL, &set, NULL), PAWL_OK);
+    assert_int_equal(ckpt_set_at(set, ckpt_set_count(set) - 1)->step, 1);
+    ckpt_set_close(set);
+    store_close(s);
+    storesim_free(sim);
+}
+
 static void starting_from_zero_deletes_nothing_that_was_complete(void **state) {
     (void)state;
     struct storesim *sim = storesim_new(1);
@@ -651,6 +701,8 @@ int main(void) {
         cmocka_unit_test(what_is_saved_does_not_change_with_the_callers_description),
         cmocka_unit_test(closing_reports_the_failure_nobody_polled),
         cmocka_unit_test(a_restart_keeps_what_it_resumed_from_until_something_newer_is_durable),
+        cmocka_unit_test(a_name_left_by_a_killed_process_is_durable_before_it_is_used),
+        cmocka_unit_test(what_the_group_gave_up_makes_room),
         cmocka_unit_test(starting_from_zero_deletes_nothing_that_was_complete),
         cmocka_unit_test(an_older_save_that_ends_later_replaces_nothing),
         cmocka_unit_test(plain_files_polled),
