@@ -88,6 +88,11 @@ static void save_and_read(struct model *m, uint64_t chunk_bytes, struct rng_stre
     for (uint32_t i = 0; i < info.header.tensor_count; i++) /* viewed in place by readers */
         assert_int_equal(info.header.tensors[i].begin % st_dtype_bytes(info.header.tensors[i].dtype), 0);
     assert_in_range(info.header.tensor_count, m->count, m->count + 2);
+    for (uint32_t i = 0; i < info.header.tensor_count; i++) { /* nothing of other memory leaks into filler */
+        const struct st_tensor *t = &info.header.tensors[i];
+        for (uint64_t k = 0; k < t->bytes && info.slices[i].name == NULL; k++)
+            assert_int_equal(file[info.header.data_offset + t->begin + k], 0);
+    }
     slot_info_close(&info);
     free(file);
 
