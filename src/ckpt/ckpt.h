@@ -94,11 +94,11 @@ void ckpt_durable(struct ckpt *c, uint64_t step);
  * the disk is full. */
 void ckpt_forget(struct ckpt *c, uint64_t step);
 
-/* Make durable what a reader of `store` (opened for writing) sees committed. A killed process may have written a
- * commit record without flushing it, or after a flush that failed: a machine that lives shows it, and a power
- * cut would take it back. The logs are replaced by copies, since a second flush of the same file proves
- * nothing. The data needs nothing: no record is written before its data is flushed. ckpt_open does this for its
- * own store; whoever resumes a group does it for every store first. */
+/* Make durable what a reader of `store` (opened for writing) sees committed. A killed process may have
+ * written a commit record without flushing it, or after a flush that failed: a machine that lives shows it,
+ * and a power cut would take it back. The logs are replaced by copies, since a second flush of the same file
+ * proves nothing. The data needs nothing: no record is written before its data is flushed. ckpt_open does
+ * this for its own store; whoever resumes a group does it for every store first. */
 pawl_code ckpt_settle(struct store *store, struct pawl_error *e);
 
 /* ---- reading ---- */

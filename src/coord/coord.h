@@ -37,12 +37,13 @@
  * Saves. After the decision that makes version v final, if v is a multiple of save_every or the last one,
  * and fewer than saves_max are outstanding, every live rank gets SAVE(v, part j of n): n = live ranks of its
  * stage, j its place among them. v is durable when every (stage, part) has reported ok; a part that failed
- * or died makes v never durable. A save stays outstanding until each live rank that was asked has
- * answered. durable only grows; a save that completes after a newer durable one changes nothing. The last
- * version is saved whatever saves_max says as soon as there is room, and again (new parts) if it was lost
- * to a failure; a failed write of it is tried save_retries times, then STOP. FINISH follows its durability.
- * SAVE follows DECIDE or GO and is never sent during a fence. At the last version the ranks get no more
- * decisions, and GO for it after a death only; so with first_version == final_version none at the start.
+ * or died makes v never durable; FORGET says so once everybody has answered. A save stays outstanding until
+ * each live rank that was asked has answered. durable only grows; a save that completes after a newer durable
+ * one changes nothing. The last version is saved whatever saves_max says as soon as there is room, and again
+ * (new parts) if it was lost to a failure; a failed write of it is tried save_retries times, then STOP.
+ * FINISH follows its durability. SAVE follows DECIDE or GO and is never sent during a fence. At the last
+ * version the ranks get no more decisions, and GO for it after a death only; so with first_version ==
+ * final_version none at the start.
  *
  * Failure detection. EXIT (process ended or channel closed) is certain. SUSPECT (a rank cannot reach a
  * peer) makes the peer dead if it is still a member suspect_ns later and any new suspicion or lack of
@@ -123,6 +124,7 @@ enum coord_action_kind {
     COORD_DECIDE,     /* rank, view, iteration, verdict, clip, optimistic (for the next iteration) */
     COORD_SAVE,       /* rank, version, part, parts */
     COORD_DURABLE,    /* rank, version */
+    COORD_FORGET,     /* rank, version: it will never be durable, its parts may go */
     COORD_KILL,       /* rank: make sure its process is gone; `why` */
     COORD_FINISH,     /* rank: everything is durable, leave */
     COORD_LOST,       /* stage: no live replica; the driver restarts from the newest durable step */

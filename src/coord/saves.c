@@ -88,7 +88,10 @@ static void end_save(struct coord *c, struct coord_save *save) {
     coord_save_close(save);
     c->save_count--;
     for (size_t i = (size_t)(save - c->saves); i < c->save_count; i++) c->saves[i] = c->saves[i + 1];
-    if (whole) make_durable(c, version);
+    if (whole)
+        make_durable(c, version);
+    else
+        coord_push_live(c, (struct coord_action){.kind = COORD_FORGET, .version = version});
     if (!failed || version != c->target) return;
     if (c->save_failures == c->config.save_retries)
         coord_stop(c, PAWL_IO, "the last version could not be saved");

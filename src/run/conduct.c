@@ -164,6 +164,9 @@ static void carry_out(struct conduct *c, const struct coord_action *a) {
     case COORD_DURABLE:
         m.kind = MESSAGE_DURABLE;
         break;
+    case COORD_FORGET:
+        m.kind = MESSAGE_FORGET;
+        break;
     case COORD_FINISH:
         m.kind = MESSAGE_FINISH;
         if (c->end == CONDUCT_RUNNING) c->end = CONDUCT_FINISHED;

@@ -85,7 +85,8 @@ static pawl_code find_resume(struct launch *l, uint64_t below, struct pawl_error
         }
     }
     ckpt_set_close(set);
-    for (uint32_t i = 0; i < count && code == PAWL_OK && l->resumed; i++) code = settle(store_path(stores[i]), e);
+    for (uint32_t i = 0; i < count && code == PAWL_OK && l->resumed; i++)
+        code = settle(store_path(stores[i]), e);
     rundir_close_stores(stores, count);
     if (code != PAWL_OK || l->resumed || !l->dir.had_durable || l->options->from_scratch) return code;
     return error_set(e, PAWL_CORRUPT, 0,

@@ -25,6 +25,7 @@ enum message_kind {
     MESSAGE_SAVE,      /* version, part, parts */
     MESSAGE_DURABLE,   /* version */
     MESSAGE_FINISH,
+    MESSAGE_FORGET, /* version */
     MESSAGE_INJECT, /* iteration, text = fault point name */
     /* worker to launcher */
     MESSAGE_ADDRESS, /* data = this worker's network address */

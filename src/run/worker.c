@@ -216,6 +216,9 @@ static pawl_code handle(struct worker *w, const struct message *m, struct pawl_e
     case MESSAGE_DURABLE:
         ckpt_durable(w->ckpt, m->version);
         return PAWL_OK;
+    case MESSAGE_FORGET:
+        ckpt_forget(w->ckpt, m->version);
+        return PAWL_OK;
     case MESSAGE_INJECT:
         return handle_inject(w, m, e);
     default:

@@ -309,9 +309,7 @@ void store_names_free(char **names, uint32_t count) {
     free(names);
 }
 
-pawl_code store_sync_folder(struct store *s, struct pawl_error *e) {
-    return s->table->sync_folder(s, e);
-}
+pawl_code store_sync_folder(struct store *s, struct pawl_error *e) { return s->table->sync_folder(s, e); }
 
 pawl_code store_space(struct store *s, uint64_t *free_bytes, struct pawl_error *e) {
     return s->table->space(s, free_bytes, e);

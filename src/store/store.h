@@ -33,9 +33,9 @@ struct store_completion {
 };
 
 /* Folder `path` is made if missing (and its parent synced) and locked: BUSY when another process holds it,
- * naming its pid where known. read_only neither makes nor locks, and still may flush. `why` (may be null, 160 bytes) says in one
- * line which mode was chosen and, after a fallback, why. STORE_URING where it cannot be had is an error;
- * STORE_AUTO follows PAWL_STORE=plain|uring in the environment (for tests and support). */
+ * naming its pid where known. read_only neither makes nor locks, and still may flush. `why` (may be null, 160
+ * bytes) says in one line which mode was chosen and, after a fallback, why. STORE_URING where it cannot be
+ * had is an error; STORE_AUTO follows PAWL_STORE=plain|uring in the environment (for tests and support). */
 pawl_code store_open(const char *path, enum store_kind kind, bool read_only, struct store **out, char *why,
                      struct pawl_error *e);
 void store_close(struct store *s); /* waits for what is in flight; accepts null */

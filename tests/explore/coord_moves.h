@@ -133,7 +133,7 @@ static inline const char *world_on_end(struct world *w, const struct world_scope
 static inline const char *world_on_action(struct world *w, const struct world_scope *scope,
                                           const struct coord *c, const struct coord_action *a,
                                           uint32_t *begun) {
-    bool told = a->kind <= COORD_DURABLE || a->kind == COORD_FINISH; /* addressed to a live rank */
+    bool told = a->kind <= COORD_FORGET || a->kind == COORD_FINISH; /* addressed to a live rank */
     if (told && w->declared_dead >> a->rank & 1) return "an action to a rank that was declared dead";
     if (told) w->started = 1;
     if (told && w->down[a->rank].count == WORLD_QUEUE) return "a channel longer than the model has room for";

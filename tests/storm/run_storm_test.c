@@ -165,7 +165,8 @@ static void find_resume(struct cluster *c, uint64_t below) {
             printf("step %llu incarnation %llu: %s\n", (unsigned long long)ckpt_set_at(set, i)->step,
                    (unsigned long long)ckpt_set_at(set, i)->incarnation,
                    ckpt_set_at(set, i)->complete ? "complete" : ckpt_set_at(set, i)->missing);
-        for (uint32_t i = 0; ckpt_set_problem(set, i) != NULL; i++) printf("problem: %s\n", ckpt_set_problem(set, i));
+        for (uint32_t i = 0; ckpt_set_problem(set, i) != NULL; i++)
+            printf("problem: %s\n", ckpt_set_problem(set, i));
     }
     ckpt_set_close(set);
     for (uint32_t i = 0; i < count; i++) store_close(stores[i]);

@@ -196,7 +196,8 @@ static void a_death_after_the_last_decision_fences_but_trains_no_further(void **
     script_iterate(&s, 0, 1.0);
     script_exit(&s, 0);
     assert_string_equal(script_fenced(&s, 1, 1, 1.0), "GO[1] view=2 v=1 optimistic shift=0");
-    assert_string_equal(script_saved(&s, 1, 1, 1, 2, true), "SAVE[1] v=1 0/1"); /* half of it died */
+    assert_string_equal(script_saved(&s, 1, 1, 1, 2, true),
+                        "FORGET[1] v=1; SAVE[1] v=1 0/1"); /* half of it died */
     assert_string_equal(script_reduced(&s, 1, 1, 1.0), "");
     assert_int_equal(coord_final(s.c), 1);
     script_close(&s);

@@ -113,8 +113,9 @@ static inline bool script_has_rank(enum coord_action_kind kind) {
 }
 
 static inline const char *script_step(struct script *s, struct coord_event event) {
-    static const char *const names[] = {"FENCE", "GO",   "DECIDE",  "SAVE", "DURABLE", "KILL",      "FINISH",
-                                        "LOST",  "STOP", "DECIDED", "DIED", "SKIPPED", "DURABLE_AT"};
+    static const char *const names[] = {"FENCE",   "GO",   "DECIDE",  "SAVE",      "DURABLE",
+                                        "FORGET",  "KILL", "FINISH",  "LOST",      "STOP",
+                                        "DECIDED", "DIED", "SKIPPED", "DURABLE_AT"};
     event.now_ns = s->now_ns;
     const struct coord_action *a;
     size_t count = coord_step(s->c, &event, &a);
