@@ -200,10 +200,8 @@ static pawl_code submit(struct store_file *f, const struct store_op *wanted, str
     op->file = f;
     s->in_flight++;
     f->in_flight++;
-    if (f->dead_code != PAWL_OK)
-        store_op_finish(op, f->dead_errno);
-    else
-        s->table->submit(s, op);
+    s->table->submit(s,
+                     op); /* which answers for a dead file, too: it may have died while operations waited */
     return PAWL_OK;
 }
 

@@ -379,7 +379,7 @@ static void a_full_disk_fails_that_save_only(void **state) {
     storesim_free(sim);
 }
 
-/* Room for three slots only: rather than fail, a save waits for the record that frees a retired one. */
+/* Room for two slots only: rather than fail, a save waits for the record that frees a retired one. */
 static void a_tight_disk_reuses_retired_slots(void **state) {
     (void)state;
     struct storesim *sim = storesim_new(1);
@@ -391,16 +391,97 @@ static void a_tight_disk_reuses_retired_slots(void **state) {
     assert_int_equal(store_space(s, &before, NULL), PAWL_OK);
     save(c, s, 1, 0, 1);
     assert_int_equal(store_space(s, &after, NULL), PAWL_OK);
-    storesim_set_capacity(sim, 10000000 - before + 3 * (before - after));
+    storesim_set_capacity(sim, 10000000 - before + 2 * (before - after));
     for (uint64_t step = 2; step < 20; step++) {
         ckpt_durable(c, step - 1);
         save(c, s, step, 0, 1);
     }
-    assert_int_equal(count_slots(s), 3);
+    assert_int_equal(count_slots(s), 2);
     close_engine(c);
     assert_int_equal(kit_newest(&s, 1, NULL), 19);
     store_close(s);
     storesim_free(sim);
+}
+
+static void a_save_that_waits_for_a_record_fails_with_it(void **state) {
+    (void)state;
+    struct storesim *sim = storesim_new(1);
+    struct store *s = open_sim(sim, "r0");
+    struct ckpt_config config = kit_config(1, 0, 1, 1);
+    struct ckpt *c = open_engine(&config, s);
+    for (uint64_t step = 1; step <= 3; step++) save(c, s, step, 0, 1);
+    ckpt_durable(c, 3); /* two slots retire, and the newest record names both */
+    struct kit_part *p = kit_part_new(4, 0, 1);
+    storesim_set_faults(sim, (struct storesim_faults){.flush_eio = 1000000});
+    begin(c, p, 4, 0, 1);
+    struct ckpt_event event = kit_wait(c, s);
+    assert_int_equal(event.code, PAWL_IO);
+    if (strstr(event.error.text, "commit record") == NULL) fail_msg("%s", event.error.text);
+    storesim_set_faults(sim, (struct storesim_faults){0});
+    begin(c, p, 4, 0, 1);
+    assert_int_equal(kit_wait(c, s).code, PAWL_OK);
+    close_engine(c);
+    kit_part_free(p);
+    storesim_kill(sim, s);
+    storesim_crash(sim);
+    s = open_sim(sim, "r0");
+    assert_int_equal(kit_newest(&s, 1, NULL), 4);
+    store_close(s);
+    storesim_free(sim);
+}
+
+/* Parts grow and shrink when peers come and go; a safetensors file must end with its data. */
+static void a_slot_used_again_has_its_exact_size(void **state) {
+    (void)state;
+    struct storesim *sim = storesim_new(1);
+    struct store *s = open_sim(sim, "r0");
+    struct ckpt_config config = kit_config(1, 0, 1, 1);
+    struct ckpt *c = open_engine(&config, s);
+    for (uint64_t step = 1; step <= 12; step++) {
+        save(c, s, step, 0, step % 4 < 2 ? 1 : 5);
+        ckpt_durable(c, step);
+    }
+    close_engine(c);
+    assert_int_equal(count_slots(s), 3);
+    struct ckpt_set *set = NULL;
+    assert_int_equal(ckpt_set_open(&s, 1, NULL, &set, NULL), PAWL_OK);
+    assert_null(ckpt_set_problem(set, 0));
+    assert_int_equal(ckpt_set_count(set), 2);
+    assert_int_equal(kit_check_step(set, 0, NULL), PAWL_OK);
+    ckpt_set_close(set);
+    store_close(s);
+    storesim_free(sim);
+}
+
+static void a_blob_of_any_bytes_comes_back(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t size;
+    } blobs[] = {
+        {"", 0}, {"a\0b", 3}, {"\0", 1}, {"{\"euro\": \"\xe2\x82\xac\n\"}", 16}, {"\xed\xa0\x80", 3}};
+    for (size_t i = 0; i < sizeof blobs / sizeof blobs[0]; i++) {
+        struct storesim *sim = storesim_new(1);
+        struct store *s = open_sim(sim, "r0");
+        struct ckpt_config config = kit_config(1, 0, 1, 1);
+        struct ckpt *c = open_engine(&config, s);
+        struct ckpt_save one = {.step = 1, .unit_count = 1, .part_count = 1};
+        one.blob = blobs[i].bytes;
+        one.blob_bytes = blobs[i].size;
+        assert_int_equal(ckpt_save_begin(c, &one, NULL), PAWL_OK);
+        assert_int_equal(kit_wait(c, s).code, PAWL_OK);
+        close_engine(c);
+        struct ckpt_set *set = NULL;
+        const void *blob = NULL;
+        size_t bytes = 0;
+        assert_int_equal(ckpt_set_open(&s, 1, NULL, &set, NULL), PAWL_OK);
+        assert_int_equal(ckpt_set_blob(set, 0, 0, &blob, &bytes, NULL), PAWL_OK);
+        assert_int_equal(bytes, blobs[i].size);
+        assert_memory_equal(blob, blobs[i].bytes, bytes);
+        ckpt_set_close(set);
+        store_close(s);
+        storesim_free(sim);
+    }
 }
 
 static void errors_of_the_device_fail_saves_and_never_the_engine(void **state) {
@@ -697,6 +778,9 @@ int main(void) {
         cmocka_unit_test(reading_with_another_shape_or_name_says_so),
         cmocka_unit_test(a_full_disk_fails_that_save_only),
         cmocka_unit_test(a_tight_disk_reuses_retired_slots),
+        cmocka_unit_test(a_save_that_waits_for_a_record_fails_with_it),
+        cmocka_unit_test(a_slot_used_again_has_its_exact_size),
+        cmocka_unit_test(a_blob_of_any_bytes_comes_back),
         cmocka_unit_test(errors_of_the_device_fail_saves_and_never_the_engine),
         cmocka_unit_test(what_is_saved_does_not_change_with_the_callers_description),
         cmocka_unit_test(closing_reports_the_failure_nobody_polled),
