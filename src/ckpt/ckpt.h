@@ -27,6 +27,9 @@
 #include "store/store.h"
 
 #define CKPT_RUN_ID_BYTES 16
+/* Bounds of in_flight and keep: what a commit record, one region of 64 KiB, holds with room to spare. */
+#define CKPT_IN_FLIGHT_MAX 32u
+#define CKPT_KEEP_MAX      64u
 
 struct ckpt;
 
@@ -85,6 +88,8 @@ pawl_code ckpt_save_begin(struct ckpt *c, const struct ckpt_save *save, struct p
 uint32_t ckpt_poll(struct ckpt *c, struct ckpt_event *out, uint32_t max);
 int ckpt_fd(const struct ckpt *c); /* -1 without background */
 uint32_t ckpt_in_flight(const struct ckpt *c);
+/* Operations of the device completed so far: grows as long as saves get on. Callable from any thread. */
+uint64_t ckpt_progress(const struct ckpt *c);
 
 /* The group declared `step` durable: slots of steps older than the K newest durable ones may be reused, and
  * committed parts of steps below `step` that never became durable too. Only grows. */

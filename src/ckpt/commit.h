@@ -13,10 +13,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "ckpt/ckpt.h"
 
-#define COMMIT_SAVES_MAX 32u /* in flight */
-#define COMMIT_KEEP_MAX  64u /* durable steps kept */
+#define COMMIT_SAVES_MAX CKPT_IN_FLIGHT_MAX
+#define COMMIT_KEEP_MAX  CKPT_KEEP_MAX
 #define COMMIT_SLOTS_MAX                                                                                     \
     256u /* far above in flight + kept + 1: room for parts the group never declares durable */
 

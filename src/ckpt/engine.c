@@ -269,6 +269,10 @@ uint32_t ckpt_poll(struct ckpt *c, struct ckpt_event *out, uint32_t max) {
 
 int ckpt_fd(const struct ckpt *c) { return c->event_fd; }
 
+uint64_t ckpt_progress(const struct ckpt *c) {
+    return atomic_load_explicit(&c->operations, memory_order_relaxed);
+}
+
 uint32_t ckpt_in_flight(const struct ckpt *c) {
     struct ckpt *mutable = (struct ckpt *)(uintptr_t)c; /* the lock is no part of what const protects */
     pthread_mutex_lock(&mutable->mutex);

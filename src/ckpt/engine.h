@@ -3,6 +3,7 @@
 #ifndef CKPT_ENGINE_H
 #define CKPT_ENGINE_H
 
+#include <stdatomic.h>
 #include <pthread.h>
 
 #include "ckpt/log.h"
@@ -86,6 +87,7 @@ struct ckpt {
     bool stop;
     int64_t deadline_ns;
 
+    _Atomic uint64_t operations; /* completed, for ckpt_progress */
     pthread_t thread;
     bool has_thread;
     int event_fd;

@@ -39,6 +39,7 @@ static void op_free(struct ckpt *c, uint32_t i) {
     if (op->buffer != NONE) c->free_buffers[c->free_buffer_count++] = op->buffer;
     c->chunks_busy -= op->stage == OP_CHUNK;
     c->ops_busy--;
+    atomic_fetch_add_explicit(&c->operations, 1, memory_order_relaxed);
     op->stage = OP_FREE;
 }
 

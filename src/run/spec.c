@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ckpt/ckpt.h"
 #include "run/spec_field.h"
 
 /* Larger files are taken for something else than a spec. */
@@ -100,9 +101,9 @@ const struct spec_field spec_fields[] = {
           "Step at which the cosine decay has reached lr_min; 0: constant after the warm-up."),
 
     WHOLE(SPEC_U64, save, every, "1", 0, SPEC_STEPS_MAX, INPUT, "Steps between saves; 0: only at the end."),
-    WHOLE(SPEC_U32, save, in_flight, "2", 1, 64, INPUT,
+    WHOLE(SPEC_U32, save, in_flight, "2", 1, CKPT_IN_FLIGHT_MAX, INPUT,
           "Saves under way at once; each holds one more version of the state in memory."),
-    WHOLE(SPEC_U32, save, keep, "2", 1, 100000, INPUT, "Durable steps kept."),
+    WHOLE(SPEC_U32, save, keep, "2", 1, CKPT_KEEP_MAX, INPUT, "Durable steps kept."),
     WHOLE(SPEC_U32, save, retries, "3", 0, 1000, INPUT, "Further tries when the last save fails."),
     OTHER(SPEC_TEXT, save, export_dir, "", INPUT,
           "Write the final weights here in the form that transformers opens; empty: no."),

@@ -276,6 +276,11 @@ static pawl_code poll_net(struct worker *w, bool *worked, struct pawl_error *e) 
 static pawl_code poll_saves(struct worker *w, bool *worked, struct pawl_error *e) {
     struct ckpt_event events[BATCH];
     uint32_t count = ckpt_poll(w->ckpt, events, BATCH);
+    uint64_t operations = ckpt_progress(w->ckpt);
+    if (operations != w->save_operations) { /* a long save is progress, too */
+        w->save_operations = operations;
+        atomic_fetch_add_explicit(&w->progress, 1, memory_order_relaxed);
+    }
     for (uint32_t i = 0; i < count; i++) {
         *worked = true;
         for (uint32_t s = 0; s < w->save_count; s++) {

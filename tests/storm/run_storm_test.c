@@ -99,6 +99,7 @@ static pawl_code open_all(void *context, const struct spec *spec, struct store *
 static void kill_member(struct cluster *c, uint32_t rank) {
     struct member *m = &c->members[rank];
     if (m->worker == NULL) return;
+    if (m->worker->own_store != NULL) storesim_freeze(c->disk, m->worker->own_store);
     ckpt_close(m->worker->ckpt, 0, NULL);
     m->worker->ckpt = NULL;
     if (m->worker->own_store != NULL) storesim_kill(c->disk, m->worker->own_store);

@@ -223,6 +223,7 @@ static void one_save_more_than_allowed_is_busy_and_changes_nothing(void **state)
     assert_int_equal(ckpt_save_begin(c, &third, &e), PAWL_BUSY);
     assert_int_equal(ckpt_in_flight(c), 2);
     assert_int_equal(kit_wait(c, s).code, PAWL_OK);
+    assert_true(ckpt_progress(c) > 0);
     assert_int_equal(ckpt_save_begin(c, &third, &e), PAWL_OK);
     close_engine(c);
     kit_part_free(p);

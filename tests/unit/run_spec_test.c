@@ -523,8 +523,8 @@ static struct spec random_spec(struct rng_stream *r) {
     s.optimizer.warmup_steps = rng_below(r, UINT64_C(1) << 53);
     s.optimizer.decay_steps = rng_below(r, 1000);
     s.save.every = rng_below(r, 1000);
-    s.save.in_flight = 1 + (uint32_t)rng_below(r, 64);
-    s.save.keep = 1 + (uint32_t)rng_below(r, 100000);
+    s.save.in_flight = 1 + (uint32_t)rng_below(r, CKPT_IN_FLIGHT_MAX);
+    s.save.keep = 1 + (uint32_t)rng_below(r, CKPT_KEEP_MAX);
     s.save.retries = (uint32_t)rng_below(r, 1001);
     snprintf(s.net.transport, sizeof s.net.transport, "tcp,%llu", (unsigned long long)rng_next(r));
     s.failure.timeout_s = random_real(r, 0.05, 86400);
