@@ -95,13 +95,13 @@ bool net_arm(struct net *net);
 void net_close(struct net *net); /* accepts null; waits for the transport to let go, 1 s at most */
 
 /* ---- UCX ---- */
-/* transports: comma list as UCX_TLS takes it ("tcp", "posix,self", ...), or null for UCX_TLS of the
+/* transports: comma list as UCX_TLS takes it ("tcp,self", "rc,tcp,self", ...), or null for UCX_TLS of the
  * environment or else "tcp,self", which announces the death of peers. Other UCX_ variables are honoured;
- * where unset, shared memory gets UCX_*_ERROR_HANDLING=y and 64 KiB segments (in the environment: call
- * this before there are other threads) and a keepalive of 100 ms; UCX's log is silenced and its signal
- * handlers are taken out. A machine with nothing but `lo` will do. Over shared memory a dead process that
- * is still a zombie counts as alive. Errors: IO, MEMORY. */
+ * UCX's log is silenced and its signal handlers are taken out. A machine with nothing but `lo` will do.
+ * Errors: ARGUMENT (shared memory: a death can go unnoticed there), IO, MEMORY. */
 pawl_code net_open_ucx(const char *transports, struct net **out, struct pawl_error *e);
+/* The part of that which can be told beforehand: OK or ARGUMENT. */
+pawl_code net_check_transports(const char *transports, struct pawl_error *e);
 
 /* ---- Simulated network: many endpoints in one process, delays and losses from one seed ---- */
 struct netsim;

@@ -89,17 +89,6 @@ static pawl_code ucx_error(struct pawl_error *e, ucs_status_t status, const char
                      ucs_status_string(status));
 }
 
-/* Set one option unless the environment has it. */
-static pawl_code set_option(ucp_config_t *config, const char *name, const char *value, struct pawl_error *e) {
-    char variable[64];
-    snprintf(variable, sizeof variable, "UCX_%s", name);
-    if (getenv(variable) != NULL) return PAWL_OK;
-    ucs_status_t status = ucp_config_modify(config, name, value);
-    if (status == UCS_OK) return PAWL_OK;
-    ucx_error(e, status, value);
-    return error_wrap(e, "set %s", variable);
-}
-
 /* Is `name` one of the comma-separated `transports`? */
 static bool lists(const char *transports, const char *name) {
     size_t length = strlen(name);
@@ -108,33 +97,31 @@ static bool lists(const char *transports, const char *name) {
     return false;
 }
 
-/* Without ERROR_HANDLING UCX never notices a death over shared memory; with segments smaller than a frame
- * (8 KiB by default) it reassembles every frame, at a fifth of the speed. Both are read by the transports,
- * which ucp_config_modify does not reach: only the environment does. The user's own setting stays. */
-static bool watch_shared_memory(const char *transports) {
-    bool all = lists(transports, "shm") || lists(transports, "sm") || lists(transports, "all");
-    bool posix = all || lists(transports, "posix"), sysv = all || lists(transports, "sysv");
-    if (posix) setenv("UCX_POSIX_ERROR_HANDLING", "y", 0);
-    if (posix) setenv("UCX_POSIX_SEG_SIZE", "64K", 0);
-    if (sysv) setenv("UCX_SYSV_ERROR_HANDLING", "y", 0);
-    if (sysv) setenv("UCX_SYSV_SEG_SIZE", "64K", 0);
-    return posix || sysv;
-}
-
-static pawl_code configure(ucp_config_t *config, const char *transports, bool shared, struct pawl_error *e) {
-    ucs_status_t status = ucp_config_modify(config, "TLS", transports);
-    if (status != UCS_OK) return ucx_error(e, status, transports);
-    return shared ? set_option(config, "KEEPALIVE_INTERVAL", "100ms", e) : PAWL_OK;
+/* Over shared memory UCX notices a dead peer by keepalive alone, and a peer that is stopped or dies at the
+ * wrong moment was seen to leave its partner waiting for ever (1.13 and 1.18). A job must not be stuck, so it
+ * is not offered. */
+pawl_code net_check_transports(const char *transports, struct pawl_error *e) {
+    static const char *const shared[] = {"shm", "sm", "mm", "all", "posix", "sysv", "xpmem", "cma", "knem"};
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
+        if (lists(transports, shared[i]))
+            return error_set(
+                e, PAWL_ARGUMENT, 0,
+                "transport %s is shared memory, over which the death of a peer can go unnoticed: "
+                "use tcp,self or a network's own",
+                shared[i]);
+    return PAWL_OK;
 }
 
 static pawl_code open_context(struct ucx *ucx, const char *transports, struct pawl_error *e) {
     const char *user = getenv("UCX_TLS");
     if (transports == NULL) transports = user != NULL ? user : "tcp,self";
-    bool shared = watch_shared_memory(transports);
+    pawl_code code = net_check_transports(transports, e);
+    if (code != PAWL_OK) return code;
     ucp_config_t *config = NULL;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK) return ucx_error(e, status, "read configuration");
-    pawl_code code = configure(config, transports, shared, e);
+    status = ucp_config_modify(config, "TLS", transports);
+    if (status != UCS_OK) code = ucx_error(e, status, transports);
     if (code == PAWL_OK) {
         ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                                .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};

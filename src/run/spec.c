@@ -108,7 +108,8 @@ const struct spec_field spec_fields[] = {
     OTHER(SPEC_TEXT, save, export_dir, "", INPUT,
           "Write the final weights here in the form that transformers opens; empty: no."),
 
-    OTHER(SPEC_TEXT, net, transport, "", INPUT, "UCX transports, as in UCX_TLS; empty: what UCX picks."),
+    OTHER(SPEC_TEXT, net, transport, "", INPUT,
+          "UCX transports, as in UCX_TLS, but for shared memory; empty: tcp,self."),
 
     REAL(failure, timeout_s, "10", 0.05, 86400, INPUT,
          "Seconds of silence after which a worker is lost; all other limits follow from it."),

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "net/net.h"
 #include "run/spec_field.h"
 
 /* A spec may come from elsewhere than the reader: every value must lie in its range. */
@@ -95,8 +96,12 @@ static pawl_code check_optimizer(const struct spec *s, struct pawl_error *e) {
 static pawl_code check_transport(const struct spec *s, struct pawl_error *e) {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_,^:";
     size_t n = strspn(s->net.transport, good);
+    struct pawl_error why = {0};
+    if (s->net.transport[n] == 0 && net_check_transports(s->net.transport, &why) != PAWL_OK)
+        return error_set(e, PAWL_SPEC, 0, "net.transport: %s", why.text);
     if (s->net.transport[n] == 0) return PAWL_OK;
-    return error_set(e, PAWL_SPEC, 0, "net.transport is \"%s\": write names joined by commas, as \"tcp,sm\"",
+    return error_set(e, PAWL_SPEC, 0,
+                     "net.transport is \"%s\": write names joined by commas, as \"rc,tcp,self\"",
                      s->net.transport);
 }
 

@@ -53,7 +53,7 @@ struct worker {
     struct ckpt *ckpt;
     struct worker_save *saves; /* [save_count] */
     uint32_t save_count;
-    uint64_t save_operations; /* of the engine, when last looked at */
+    uint64_t save_operations;  /* of the engine, when last looked at */
     struct message early_save; /* came while the version to save is still being fetched; parts 0: none */
     struct worker_injection *injections;
     uint32_t injection_count;

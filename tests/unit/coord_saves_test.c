@@ -178,7 +178,8 @@ static void a_failed_write_of_the_last_version_is_tried_again_a_limited_number_o
     script_iterate(&s, 0, 2.0);
     assert_string_equal(script_saved(&s, 0, 1, 0, 1, false), "FORGET[0] v=1; SAVE[0] v=1 0/1");
     assert_string_equal(script_saved(&s, 0, 1, 0, 1, false), "FORGET[0] v=1; SAVE[0] v=1 0/1");
-    assert_string_equal(script_saved(&s, 0, 1, 0, 1, false), "FORGET[0] v=1; STOP IO: the last version could not be saved");
+    assert_string_equal(script_saved(&s, 0, 1, 0, 1, false),
+                        "FORGET[0] v=1; STOP IO: the last version could not be saved");
     script_close(&s);
 }
 

@@ -1,5 +1,5 @@
 /* What net/net.h promises, on every kind of endpoint: the simulated network with whole messages and with
- * messages in many pieces, UCX over tcp, UCX over shared memory. */
+ * messages in many pieces, UCX over tcp. */
 #include "net_world.h"
 
 /* Longer than a frame on every kind but the first simulated one. */
@@ -344,8 +344,7 @@ static void a_thousand_random_messages_arrive_once_and_whole(void **state) {
 int main(int argc, char **argv) {
     (void)argc;
     world_survive_thread_sanitizer(argv);
-    static enum world_kind kinds[] = {WORLD_SIM, WORLD_SIM_PIECES, WORLD_TCP, WORLD_SHM};
-    const struct CMUnitTest tests[] = {CASES(WORLD_SIM), CASES(WORLD_SIM_PIECES), CASES(WORLD_TCP),
-                                       CASES(WORLD_SHM)};
+    static enum world_kind kinds[] = {WORLD_SIM, WORLD_SIM_PIECES, WORLD_TCP};
+    const struct CMUnitTest tests[] = {CASES(WORLD_SIM), CASES(WORLD_SIM_PIECES), CASES(WORLD_TCP)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -502,27 +502,40 @@ static void an_unknown_transport_is_an_error_in_words(void **state) {
     net_close(NULL);
 }
 
-#define BOTH(test)                                                                                           \
-    {#test " (tcp)", test, NULL, NULL, tcp}, { #test " (posix)", test, NULL, NULL, posix }
+static void shared_memory_is_refused_because_deaths_go_unnoticed_there(void **state) {
+    (void)state;
+    static const char *const refused[] = {"posix", "tcp,sysv", "shm,self", "all"};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct net *net = NULL;
+        struct pawl_error e = {0};
+        assert_int_equal(net_open_ucx(refused[i], &net, &e), PAWL_ARGUMENT);
+        assert_null(net);
+        assert_non_null(strstr(e.text, "shared memory"));
+    }
+}
+
+#define OVER_TCP(test)                                                                                       \
+    { #test, test, NULL, NULL, tcp }
 
 int main(int argc, char **argv) {
     world_survive_thread_sanitizer(argv);
     if (argc == 3) return play(argv[1], argv[2]);
     if (argc == 2) cmocka_set_test_filter(argv[1]);
-    static char tcp[] = "tcp,self", posix[] = "posix,self";
+    static char tcp[] = "tcp,self";
     const struct CMUnitTest tests[] = {
-        BOTH(sends_to_a_killed_process_end),
-        BOTH(a_send_that_waits_for_its_receive_ends_when_the_process_dies),
-        BOTH(a_fence_waits_for_no_stopped_process_and_the_link_survives),
-        BOTH(closing_while_a_peer_is_stopped_ends),
-        BOTH(a_sleeper_is_woken_by_a_message),
-        BOTH(waiting_for_a_peer_that_does_not_answer_costs_little),
+        OVER_TCP(sends_to_a_killed_process_end),
+        OVER_TCP(a_send_that_waits_for_its_receive_ends_when_the_process_dies),
+        OVER_TCP(a_fence_waits_for_no_stopped_process_and_the_link_survives),
+        OVER_TCP(closing_while_a_peer_is_stopped_ends),
+        OVER_TCP(a_sleeper_is_woken_by_a_message),
+        OVER_TCP(waiting_for_a_peer_that_does_not_answer_costs_little),
         cmocka_unit_test(peers_that_come_and_go_leave_nothing_behind),
         cmocka_unit_test(a_disconnected_living_peer_is_let_go_of),
         cmocka_unit_test(one_program_opens_and_closes_many_times),
         cmocka_unit_test(a_machine_without_a_network_will_do),
         cmocka_unit_test(the_programs_signals_are_left_alone_unless_the_user_wants_otherwise),
         cmocka_unit_test(an_unknown_transport_is_an_error_in_words),
+        cmocka_unit_test(shared_memory_is_refused_because_deaths_go_unnoticed_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@
 #define WORLD_HANG_S 60u
 #define WORLD_ENDS   4u
 
-enum world_kind { WORLD_SIM, WORLD_SIM_PIECES, WORLD_TCP, WORLD_SHM };
+enum world_kind { WORLD_SIM, WORLD_SIM_PIECES, WORLD_TCP };
 
 struct world {
     enum world_kind kind;
@@ -59,7 +59,7 @@ static inline struct net *world_open_end(struct world *w) {
         assert_non_null(net);
         return net;
     }
-    pawl_code code = net_open_ucx(w->kind == WORLD_SHM ? "posix,self" : NULL, &net, &e);
+    pawl_code code = net_open_ucx(NULL, &net, &e);
     assert_ok(code, e);
     return net;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "ckpt/ckpt.h"
 #include "run/spec.h"
 
 static char folder[] = "/tmp/pawl-spec-XXXXXX";
@@ -392,6 +393,7 @@ static void fields_that_do_not_fit_together_are_refused(void **state) {
     REFUSES("run.steps is 9007199254740992", "run.steps=9007199254740992", "parallel.microbatches=16384",
             "parallel.pipelines=4096", "parallel.batch=65536");
     REFUSES("net.transport is \"tcp sm\"", "net.transport=tcp sm");
+    REFUSES("net.transport: transport posix is shared memory", "net.transport=tcp,posix");
     REFUSES("run.dir is missing", "run.dir=");
     REFUSES("data.path is missing", "data.path=");
 }
