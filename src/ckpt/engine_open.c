@@ -67,8 +67,7 @@ static pawl_code load(struct ckpt *c, struct log_found *found, struct pawl_error
     pawl_code code = log_identity_check(c->store, c->config.run_id, e);
     bool is_new = code == PAWL_NOT_FOUND;
     if (code != PAWL_OK && !is_new) return code;
-    code = is_new ? PAWL_OK : ckpt_settle(c->store, e);
-    if (code == PAWL_OK) code = log_scan(c->store, found, e);
+    code = log_scan(c->store, found, e);
     if (code != PAWL_OK) return code;
     for (uint32_t i = 0; i < found->newest.entry_count; i++) {
         const struct record_entry *t = &found->newest.entries[i];
@@ -78,6 +77,7 @@ static pawl_code load(struct ckpt *c, struct log_found *found, struct pawl_error
     uint32_t slot_files = 0;
     code = load_free_slots(c, &slot_files, e);
     if (code == PAWL_OK) code = check_record(c, found, slot_files, e);
+    if (code == PAWL_OK && found->any) code = ckpt_settle(c->store, e); /* after the last reason to refuse */
     if (code == PAWL_OK && is_new) code = log_identity_write(c->store, c->config.run_id, e);
     if (code != PAWL_OK) return code;
     if (!found->any) {
