@@ -95,6 +95,17 @@ static pawl_code find_resume(struct launch *l, uint64_t below, struct pawl_error
                      l->spec.run.dir);
 }
 
+/* Why an incarnation ended without finishing, with the cause that lies behind it. */
+static pawl_code say_end(const struct launch *l, enum conduct_end end, struct pawl_error *e) {
+    const struct pawl_error *why = conduct_error(l->conduct);
+    if (end == CONDUCT_RUNNING)
+        return error_set(e, PAWL_USER, 0, "ended by a second signal; the newest durable step is %llu",
+                         (unsigned long long)l->report.last_durable_step);
+    if (why->code == PAWL_IO && l->saves_failing)
+        return error_set(e, l->save_failure.code, 0, "%s: %s", why->text, l->save_failure.text);
+    return error_set(e, why->code, 0, "%s", why->text);
+}
+
 /* Runs one incarnation to its end: finished, lost, or stopped. */
 static pawl_code run_incarnation(struct launch *l, enum conduct_end *end, struct pawl_error *e) {
     struct coord_config config = coord_config_of(l);
@@ -111,13 +122,7 @@ static pawl_code run_incarnation(struct launch *l, enum conduct_end *end, struct
     l->report.final_step = coord_final(conduct_coord(l->conduct));
     l->report.iterations_redone += conduct_redone(l->conduct);
     l->report.iterations_undone += conduct_undone(l->conduct);
-    if (code == PAWL_OK && *end != CONDUCT_FINISHED)
-        code = *end == CONDUCT_RUNNING
-                   ? error_set(e, PAWL_USER, 0,
-                               "ended by a second signal; the newest durable step is "
-                               "%llu",
-                               (unsigned long long)l->report.last_durable_step)
-                   : error_set(e, conduct_error(l->conduct)->code, 0, "%s", conduct_error(l->conduct)->text);
+    if (code == PAWL_OK && *end != CONDUCT_FINISHED) code = say_end(l, *end, e);
     conduct_free(l->conduct);
     l->conduct = NULL;
     return code;

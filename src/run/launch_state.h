@@ -44,6 +44,8 @@ struct launch {
     int64_t durable_ns;
     char store_mode[160];
     struct pawl_error failure; /* first cause heard from a worker */
+    bool saves_failing;        /* the last save heard of failed: told once, not at every step */
+    struct pawl_error save_failure;
 };
 
 /* launch_fleet.c: processes and the loop around them */

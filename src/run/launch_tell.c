@@ -106,7 +106,11 @@ static void note_durable(struct launch *l, const struct coord_action *a) {
     rundir_note_durable(&l->dir, NULL);
     struct json *j = progress_begin(l->progress, "durable");
     json_i64(j, "step", (int64_t)a->version);
-    progress_end(l->progress, NULL);
+    if (l->saves_failing)
+        progress_end(l->progress, "saving works again: step %llu is durable", (unsigned long long)a->version);
+    else
+        progress_end(l->progress, NULL);
+    l->saves_failing = false;
 }
 
 /* One GO a rank is sent; one line a view is told. */
@@ -162,9 +166,19 @@ static void heard_saved(struct launch *l, uint32_t rank, const struct message *m
     }
     l->report.saves_failed++;
     json_text(j, "error", m->text);
-    progress_end(l->progress, "save of step %llu failed on rank %u: %s; the newest durable step stays %llu",
-                 (unsigned long long)m->version, rank, m->text,
-                 (unsigned long long)l->report.last_durable_step);
+    error_set(&l->save_failure, m->code, 0, "rank %u: %s", rank, m->text);
+    if (l->saves_failing) {
+        progress_end(l->progress, NULL);
+        return;
+    }
+    l->saves_failing = true;
+    if (l->has_durable)
+        progress_end(l->progress,
+                     "cannot save: rank %u: %s; training goes on, the newest durable step stays %llu", rank,
+                     m->text, (unsigned long long)l->report.last_durable_step);
+    else
+        progress_end(l->progress, "cannot save: rank %u: %s; training goes on, nothing is durable yet", rank,
+                     m->text);
 }
 
 static void heard(void *context, uint32_t rank, const struct message *m) {

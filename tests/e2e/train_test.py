@@ -239,6 +239,26 @@ class Train(unittest.TestCase):
         self.assertLess(got["resumed_from"] if got["resumed_from"] is not None else 0, 5)
         self.assertEqual(got["weights_sha256"], want["weights_sha256"])
 
+    def test_a_full_disk_costs_saves_but_not_training_and_nothing_that_was_durable(self):
+        want = self.reference()
+        disk = self.root / "small"
+        disk.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200k", "none", disk]).returncode:
+            self.skipTest("cannot mount a small file system")
+        try:
+            spec, folder = self.spec(dir=disk / "run")
+            done = self.run_pawl(spec, expect=74)
+            last = done.stderr.strip().splitlines()[-1]
+            self.assertIn("ENOSPC", last)
+            self.assertIn("store/rank-", last)
+            steps = [e["step"] for e in self.events(folder, "step")]
+            self.assertEqual(steps, list(range(1, STEPS + 1)), "training did not go on")
+            subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+            self.run_pawl(spec)
+            self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"])
+        finally:
+            subprocess.run(["umount", "-l", disk], check=True)
+
     # ---- promise 6 and bad input
 
     def refused(self, spec, *options, code=64, words=()):
