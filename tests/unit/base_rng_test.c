@@ -60,8 +60,8 @@ static void normals_have_the_mean_and_deviation_asked_for(void **state) {
     rng_normal(1, 2, 0.5f, x, COUNT);
     double sum = 0, squares = 0;
     for (int i = 0; i < COUNT; i++) sum += (double)x[i], squares += (double)x[i] * (double)x[i];
-    assert_true(fabs(sum / COUNT) < 0.01);
-    assert_true(fabs(sqrt(squares / COUNT) - 0.5) < 0.01);
+    assert_true(fabs(sum / (double)COUNT) < 0.01);
+    assert_true(fabs(sqrt(squares / (double)COUNT) - 0.5) < 0.01);
     float again[7];
     rng_normal(1, 2, 0.5f, again, 7);
     assert_memory_equal(again, x, sizeof again);
