@@ -1,7 +1,9 @@
 /* The pawl command: finds the subcommand and hands over. Tested in tests/e2e/cli_test.py. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -44,7 +46,16 @@ static int worker(int argc, char **argv) {
     return pawl_train_worker((int)fd);
 }
 
+/* A file that pawl opens must not become its standard output because that was closed. */
+static void keep_standard_descriptors(void) {
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
 int main(int argc, char **argv) {
+    keep_standard_descriptors();
     if (argc < 2) {
         print_help(stderr);
         return cli_error(PAWL_ARGUMENT, "a command is missing: see pawl help");

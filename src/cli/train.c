@@ -35,9 +35,9 @@ static const struct argp_option option_list[] = {
     {"from-scratch", KEY_SCRATCH, NULL, 0, "Start at step 0 although the folder has lost all it had saved",
      1},
     {"inject", KEY_INJECT, "FAULT", 0,
-     "Kill workers on purpose: kill:RANK@STEP[:POINT] or kill:all@STEP; each fires once in a run's life; may "
-     "be "
-     "given often",
+     "Kill on purpose: kill:RANK@STEP[:POINT] while that step is computed, kill:all@STEP when it is taken; "
+     "each "
+     "fires once in a run's life; may be given often (docs/faults.md)",
      1},
     {"report", KEY_REPORT, "FILE.json", 0, "Write the report here, too (always in run.dir/report.json)", 2},
     {"log", KEY_LOG, "FILE.jsonl", 0, "Append events here, too (always to run.dir/log.jsonl)", 2},

@@ -33,7 +33,8 @@ static pawl_code take_point(const char *name, struct inject *out, struct pawl_er
                      names);
 }
 
-pawl_code inject_parse(const char *text, uint32_t rank_count, struct inject *out, struct pawl_error *e) {
+pawl_code inject_parse(const char *text, uint32_t rank_count, uint64_t steps, struct inject *out,
+                       struct pawl_error *e) {
     *out = (struct inject){.text = text, .point = FAULT_AFTER_FORWARD};
     if (strncmp(text, "kill:", 5) != 0) return malformed(text, e);
     const char *at = text + 5;
@@ -47,6 +48,9 @@ pawl_code inject_parse(const char *text, uint32_t rank_count, struct inject *out
                          (unsigned long long)rank, rank_count - 1);
     out->rank = (uint32_t)rank;
     if (*at++ != '@' || !take_number(&at, &out->step)) return malformed(text, e);
+    if (out->step > steps)
+        return error_set(e, PAWL_ARGUMENT, 0, "--inject %s: step %llu never comes, the run has %llu steps",
+                         text, (unsigned long long)out->step, (unsigned long long)steps);
     if (*at == ':') return take_point(at + 1, out, e);
     return *at == 0 ? PAWL_OK : malformed(text, e);
 }

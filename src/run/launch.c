@@ -1,10 +1,12 @@
 /* Implementation of run/launch.h: one call of pawl_train. */
 #include "run/launch.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "run/launch_state.h"
@@ -47,7 +49,9 @@ static void say_skipped(struct launch *l, const struct ckpt_step *s) {
 
 static void say_problems(struct launch *l, const struct ckpt_set *set) {
     const char *problem;
+    l->problem[0] = 0;
     for (uint32_t i = 0; (problem = ckpt_set_problem(set, i)) != NULL; i++) {
+        if (i == 0) snprintf(l->problem, sizeof l->problem, " (first damage: %.400s)", problem);
         json_text(progress_begin(l->progress, "damaged"), "problem", problem);
         progress_end(l->progress, "damaged: %s", problem);
     }
@@ -89,18 +93,21 @@ static pawl_code find_resume(struct launch *l, uint64_t below, struct pawl_error
         code = settle(store_path(stores[i]), e);
     rundir_close_stores(stores, count);
     if (code != PAWL_OK || l->resumed || !l->dir.had_durable || l->options->from_scratch) return code;
-    return error_set(e, PAWL_CORRUPT, 0,
-                     "%s had durable steps, but none can be read now: bring them back, or start again "
-                     "from step 0 with --from-scratch",
-                     l->spec.run.dir);
+    return error_set(
+        e, PAWL_CORRUPT, 0,
+        "%s had durable steps, but none can be read now%s: bring them back, or start again from step 0 with "
+        "--from-scratch",
+        l->spec.run.dir, l->problem);
 }
 
 /* Why an incarnation ended without finishing, with the cause that lies behind it. */
 static pawl_code say_end(const struct launch *l, enum conduct_end end, struct pawl_error *e) {
     const struct pawl_error *why = conduct_error(l->conduct);
     if (end == CONDUCT_RUNNING)
-        return error_set(e, PAWL_USER, 0, "ended by a second signal; the newest durable step is %llu",
-                         (unsigned long long)l->report.last_durable_step);
+        return l->has_durable
+                   ? error_set(e, PAWL_USER, 0, "ended by a second signal; the newest durable step is %llu",
+                               (unsigned long long)l->report.last_durable_step)
+                   : error_set(e, PAWL_USER, 0, "ended by a second signal; nothing is durable yet");
     if (why->code == PAWL_IO && l->saves_failing)
         return error_set(e, l->save_failure.code, 0, "%s: %s", why->text, l->save_failure.text);
     return error_set(e, why->code, 0, "%s", why->text);
@@ -185,8 +192,11 @@ static pawl_code digest(struct launch *l, struct pawl_error *e) {
         for (uint32_t i = 0; i < ckpt_set_count(set) && index == UINT32_MAX; i++)
             if (ckpt_set_at(set, i)->complete && ckpt_set_at(set, i)->step == l->report.final_step) index = i;
         code = index == UINT32_MAX
-                   ? error_set(e, PAWL_CORRUPT, 0, "the final step %llu is not complete in the store",
-                               (unsigned long long)l->report.final_step)
+                   ? error_set(e, PAWL_CORRUPT, 0,
+                               "%s/store: the final step %llu was saved but is not complete there any more: "
+                               "bring back "
+                               "what was removed, or run again to go on from an older step",
+                               l->spec.run.dir, (unsigned long long)l->report.final_step)
                    : persist_digest(set, index, &gpt, l->spec.save.export_dir, l->report.weights_sha256, e);
     }
     ckpt_set_close(set);
@@ -201,9 +211,26 @@ static pawl_code read_injections(struct launch *l, struct pawl_error *e) {
     if (l->injects == NULL || l->inject_fired == NULL)
         return error_set(e, PAWL_MEMORY, 0, "no memory for injections");
     for (uint32_t i = 0; i < l->inject_count; i++) {
-        pawl_code code = inject_parse(l->options->injects[i], l->ranks, &l->injects[i], e);
+        pawl_code code = inject_parse(l->options->injects[i], l->ranks, l->spec.run.steps, &l->injects[i], e);
         if (code != PAWL_OK) return code;
     }
+    return PAWL_OK;
+}
+
+/* Now, not after hours of training. */
+static pawl_code check_report_path(const char *path, struct pawl_error *e) {
+    if (path == NULL) return PAWL_OK;
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash == NULL)
+        strcpy(folder, ".");
+    else
+        slash[slash == folder] = 0;
+    if (path[0] == 0 || path[strlen(path) - 1] == '/')
+        return error_set(e, PAWL_ARGUMENT, 0, "--report \"%s\": name a file", path);
+    if (access(folder, W_OK | X_OK) != 0)
+        return error_set(e, PAWL_ARGUMENT, errno, "--report %s: choose a folder that you may write to", path);
     return PAWL_OK;
 }
 
@@ -213,7 +240,8 @@ static pawl_code set_up(struct launch *l, struct pawl_error *e) {
     if (code != PAWL_OK) return code;
     if (o->steps > 0) l->spec.run.steps = o->steps;
     l->ranks = spec_ranks(&l->spec);
-    code = read_injections(l, e);
+    code = check_report_path(o->report_path, e);
+    if (code == PAWL_OK) code = read_injections(l, e);
     if (code == PAWL_OK) code = rundir_open(&l->dir, &l->spec, e);
     if (code != PAWL_OK) return code;
     for (uint32_t i = 0; i < l->inject_count; i++)
@@ -243,6 +271,7 @@ pawl_code launch_train(const struct pawl_train_options *options, struct pawl_tra
     bool ready = code == PAWL_OK;
     if (ready) code = train(&l, &cause);
     if (code == PAWL_OK) code = digest(&l, &cause);
+    if (ready) tell_after(&l, code == PAWL_OK);
     l.report.tokens_per_s = l.train_ns > 0 ? (double)l.report.tokens * 1e9 / (double)l.train_ns : 0;
     l.report.seconds = (double)(clock_now_ns() - begin) / 1e9;
     if (ready) {

@@ -22,6 +22,9 @@
 /* Grace for a worker that was told to finish. */
 #define END_NS 10000000000
 
+/* Signals closer together than this are one. */
+#define SIGNAL_ONCE_NS 1000000000
+
 /* Descriptor that a worker finds its channel on. */
 #define WORKER_FD 3
 
@@ -116,8 +119,9 @@ static pawl_code send_start(struct launch *l, uint32_t rank, const char *spec_te
     pawl_code code = channel_send(l->workers[rank].channel, &m, e);
     for (uint32_t i = 0; i < l->inject_count && code == PAWL_OK; i++) {
         if (l->injects[i].rank != rank || l->inject_fired[i]) continue;
-        struct message inject = {
-            .kind = MESSAGE_INJECT, .iteration = l->injects[i].step, .text = fault_name(l->injects[i].point)};
+        struct message inject = {.kind = MESSAGE_INJECT,
+                                 .iteration = l->injects[i].step > 0 ? l->injects[i].step - 1 : 0,
+                                 .text = fault_name(l->injects[i].point)};
         code = channel_send(l->workers[rank].channel, &inject, e);
     }
     return code == PAWL_PEER_LOST ? PAWL_OK : code; /* its exit tells more */
@@ -164,6 +168,7 @@ static void reap(struct launch *l, uint32_t rank, bool tell) {
     while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) {
     }
     w->pid = 0;
+    if (!tell) tell_leaving(l, rank, status);
     if (tell) {
         tell_exit(l, rank, status);
         conduct_exit(l->conduct, rank, clock_now_ns());
@@ -177,6 +182,10 @@ static void reap(struct launch *l, uint32_t rank, bool tell) {
 static void take_signals(struct launch *l) {
     struct signalfd_siginfo info;
     while (read(l->signal_fd, &info, sizeof info) == sizeof info) {
+        /* Tools that signal a process and then its group mean it once. */
+        int64_t now = clock_now_ns();
+        if (l->signals > 0 && now - l->signal_ns < SIGNAL_ONCE_NS) continue;
+        l->signal_ns = now;
         l->signals++;
         progress_begin(l->progress, "signal");
         progress_end(l->progress,

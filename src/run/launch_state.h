@@ -30,6 +30,7 @@ struct launch {
     uint32_t ranks;
     int epoll_fd, signal_fd;
     uint32_t signals;
+    int64_t signal_ns; /* of the last one that counted */
     struct conduct *conduct;
     struct pawl_train_report report;
     /* of this incarnation */
@@ -43,6 +44,7 @@ struct launch {
     bool has_durable;
     int64_t durable_ns;
     char store_mode[160];
+    char problem[512];         /* first damage that the last look at the stores met; empty: none */
     struct pawl_error failure; /* first cause heard from a worker */
     bool saves_failing;        /* the last save heard of failed: told once, not at every step */
     struct pawl_error save_failure;
@@ -59,7 +61,11 @@ void fleet_close(struct launch *l);
 /* launch_tell.c: hooks of the conduct */
 struct conduct_hooks tell_hooks(struct launch *l);
 void tell_start(struct launch *l);
+/* A worker that left at the end of an incarnation; only a crash is worth a line. */
+void tell_leaving(struct launch *l, uint32_t rank, int status);
 void tell_exit(struct launch *l, uint32_t rank, int status);
+/* What the user should know when the workers are gone: changed data, a run that is not at its last step. */
+void tell_after(struct launch *l, bool fine);
 void tell_end(struct launch *l, const struct pawl_error *e);
 
 #endif

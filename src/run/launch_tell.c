@@ -220,10 +220,19 @@ void tell_exit(struct launch *l, uint32_t rank, int status) {
     /* Its armed injection, if any, is the reason: it must not fire again when the run is resumed. */
     uint64_t version = coord_final(conduct_coord(l->conduct));
     for (uint32_t i = 0; i < l->inject_count; i++) {
-        if (l->injects[i].rank != rank || l->inject_fired[i] || l->injects[i].step > version + 1) continue;
+        if (l->injects[i].rank != rank || l->inject_fired[i] || l->injects[i].step > version + 2) continue;
         l->inject_fired[i] = true;
         rundir_note_injected(&l->dir, l->injects[i].text, NULL);
     }
+}
+
+void tell_leaving(struct launch *l, uint32_t rank, int status) {
+    if (l->progress == NULL || !WIFSIGNALED(status) || WTERMSIG(status) == SIGKILL) return;
+    struct json *j = progress_begin(l->progress, "worker_crashed");
+    json_i64(j, "rank", rank);
+    json_i64(j, "signal", WTERMSIG(status));
+    progress_end(l->progress, "worker %u crashed while it left (%s); what is durable is not touched by that",
+                 rank, strsignal(WTERMSIG(status)));
 }
 
 void tell_start(struct launch *l) {
@@ -244,6 +253,20 @@ void tell_start(struct launch *l) {
         progress_end(l->progress, "training %llu steps: %u pipelines x %u stages, %u workers, run folder %s",
                      (unsigned long long)s->run.steps, s->parallel.pipelines, s->parallel.stages, l->ranks,
                      s->run.dir);
+}
+
+void tell_after(struct launch *l, bool fine) {
+    struct pawl_error why;
+    if (spec_identity_check(&l->spec, (const char *)l->dir.identity.data, l->dir.identity.size, &why) ==
+        PAWL_FOREIGN) {
+        json_text(progress_begin(l->progress, "data_changed"), "error", why.text);
+        progress_end(l->progress,
+                     "the training data changed during the run: the weights are not those of either data");
+    }
+    if (!fine || l->report.final_step >= l->spec.run.steps) return;
+    json_i64(progress_begin(l->progress, "stopped"), "step", (int64_t)l->report.final_step);
+    progress_end(l->progress, "stopped at step %llu of %llu, which is durable; the same command goes on",
+                 (unsigned long long)l->report.final_step, (unsigned long long)l->spec.run.steps);
 }
 
 void tell_end(struct launch *l, const struct pawl_error *e) {

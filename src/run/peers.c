@@ -60,8 +60,11 @@ pawl_code peers_send(struct peers *p, uint32_t to, struct peers_name name, struc
     if (!p->connected[to]) {
         struct bytes *address = &p->address[to];
         if (address->size == 0) return error_set(e, PAWL_INTERNAL, 0, "no address of rank %u", to);
-        pawl_code code = net_connect(p->net, to, address->data, address->size, e);
-        if (code != PAWL_OK) return code;
+        if (net_connect(p->net, to, address->data, address->size, e) != PAWL_OK) {
+            p->has_lost = true;
+            p->lost = to;
+            return PAWL_OK;
+        }
         p->connected[to] = true;
     }
     uint64_t cookie = peers_cookie(owner, (uint64_t)to << 32 | own);

@@ -33,6 +33,8 @@ struct peers {
     bool *live;            /* [rank_count] */
     bool *connected;       /* [rank_count] */
     struct bytes *address; /* [rank_count] */
+    bool has_lost;         /* a connection could not be made: to be told to the coordinator */
+    uint32_t lost;
 };
 
 pawl_code peers_init(struct peers *p, struct net *net, uint32_t pipelines, uint32_t stages, uint32_t rank,
@@ -50,6 +52,8 @@ struct peers_name {
     enum net_kind kind;
     uint32_t pipeline, stage, microbatch;
 };
+/* A peer that cannot be connected to is noted (has_lost), and the send just stays open: whether the peer is
+ * dead is for the coordinator to say, and its fence ends the send. */
 struct peers_data {
     const void *data;
     size_t bytes;

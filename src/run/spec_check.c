@@ -172,6 +172,8 @@ pawl_code spec_check(const struct spec *s, struct pawl_error *e) {
     if (code == PAWL_OK) code = check_samples(s, e);
     if (code == PAWL_OK) code = check_optimizer(s, e);
     if (code == PAWL_OK) code = check_transport(s, e);
+    if (code == PAWL_OK && s->save.export_dir[0] != 0)
+        code = check_folder("save.export_dir", s->save.export_dir, e);
     if (code == PAWL_OK) code = check_folder("run.dir", s->run.dir, e);
     if (code == PAWL_OK && *s->save.export_dir != 0)
         code = check_folder("save.export_dir", s->save.export_dir, e);

@@ -240,13 +240,15 @@ static pawl_code poll_control(struct worker *w, bool *worked, struct pawl_error 
 }
 
 /* A peer that cannot be reached: the coordinator knows, or finds out, whether it is dead. */
-static pawl_code suspect(struct worker *w, const struct net_completion *c, struct pawl_error *e) {
-    enum peers_owner owner = peers_owner_of(c->cookie);
-    if (c->code != PAWL_PEER_LOST ||
-        (owner != PEERS_EXEC_SEND && owner != PEERS_REDUCE_SEND && owner != PEERS_STATE_SEND))
-        return PAWL_OK;
-    struct message m = {.kind = MESSAGE_SUSPECT, .peer = peers_receiver(c->cookie)};
+static pawl_code suspect(struct worker *w, uint32_t peer, struct pawl_error *e) {
+    struct message m = {.kind = MESSAGE_SUSPECT, .peer = peer};
     return channel_send(w->env.channel, &m, e);
+}
+
+static bool is_lost_send(const struct net_completion *c) {
+    enum peers_owner owner = peers_owner_of(c->cookie);
+    return c->code == PAWL_PEER_LOST &&
+           (owner == PEERS_EXEC_SEND || owner == PEERS_REDUCE_SEND || owner == PEERS_STATE_SEND);
 }
 
 static pawl_code poll_net(struct worker *w, bool *worked, struct pawl_error *e) {
@@ -254,7 +256,7 @@ static pawl_code poll_net(struct worker *w, bool *worked, struct pawl_error *e) 
     uint32_t count = net_poll(w->env.net, done, BATCH);
     for (uint32_t i = 0; i < count; i++) {
         *worked = true;
-        pawl_code code = suspect(w, &done[i], e);
+        pawl_code code = is_lost_send(&done[i]) ? suspect(w, peers_receiver(done[i].cookie), e) : PAWL_OK;
         if (code != PAWL_OK) return code;
         switch (peers_owner_of(done[i].cookie)) {
         case PEERS_REDUCE:
@@ -314,6 +316,8 @@ pawl_code worker_poll(struct worker *w, bool *worked, struct pawl_error *e) {
         code = poll_net(w, worked, e);
         if (code == PAWL_OK) code = poll_saves(w, worked, e);
         if (code == PAWL_OK) code = worker_advance(w, worked, e);
+        if (code == PAWL_OK && w->peers.has_lost) code = suspect(w, w->peers.lost, e);
+        w->peers.has_lost = false;
     }
     if (*worked) atomic_fetch_add_explicit(&w->progress, 1, memory_order_relaxed);
     if (code != PAWL_OK && code != PAWL_PEER_LOST) {

@@ -116,6 +116,10 @@ int worker_main(int fd) {
     pawl_code code = channel_open_fd(fd, &channel, &e);
     const char *transports = getenv("PAWL_TRANSPORT"); /* net.transport of the spec, set by the launcher */
     if (code == PAWL_OK) code = net_open_ucx(transports, &net, &e);
+    if (code != PAWL_OK && channel != NULL && transports != NULL) {
+        error_wrap(&e, "net.transport is \"%s\"", transports);
+        code = PAWL_SPEC; /* the same on every worker: no failure to survive */
+    }
     struct worker_env env = {
         .net = net, .channel = channel, .background = true, .open_own = open_own, .open_all = open_all};
     if (code == PAWL_OK) code = worker_new(&env, &worker, &e);
@@ -130,8 +134,8 @@ int worker_main(int fd) {
         channel_send(channel, &m, NULL);
     }
     if (beating) heart_stop(&heart, thread);
+    net_close(net); /* before the buffers that its open requests point into are freed */
     worker_free(worker, clock_now_ns() + CLOSE_NS);
-    net_close(net);
     for (int64_t end = clock_now_ns() + CLOSE_NS;
          channel != NULL && !channel_flush(channel) && clock_now_ns() < end;)
         poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, SLEEP_MS);

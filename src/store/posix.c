@@ -143,6 +143,16 @@ static pawl_code grow_file(struct posix_file *f, uint64_t bytes, struct pawl_err
     return no_space(s, f->base.name, bytes, result, e);
 }
 
+/* A pipe or a device in a file's place must not block us, whatever it is doing there. */
+#define OPEN_FLAGS (O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+
+static pawl_code check_regular(struct store *s, const char *name, int fd, struct pawl_error *e) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return fail(s, name, "cannot look at", errno, e);
+    if (S_ISREG(st.st_mode)) return PAWL_OK;
+    return error_set(e, PAWL_CORRUPT, 0, "%s/%s is not a file: remove it", s->path, name);
+}
+
 pawl_code posix_file_open(struct store *s, const char *name, bool create, uint64_t bytes,
                           struct store_file **out, struct pawl_error *e) {
     struct posix_store *p = (struct posix_store *)s;
@@ -154,8 +164,8 @@ pawl_code posix_file_open(struct store *s, const char *name, bool create, uint64
         return error_set(e, PAWL_MEMORY, 0, "%s/%s: no memory", s->path, name);
     }
     int mode = s->read_only ? O_RDONLY : O_RDWR;
-    f->fd = openat(p->folder_fd, name, mode | (create ? O_CREAT : 0) | O_CLOEXEC | p->open_flags, 0666);
-    pawl_code code = f->fd < 0 ? fail(s, name, "cannot open", errno, e) : PAWL_OK;
+    f->fd = openat(p->folder_fd, name, mode | (create ? O_CREAT : 0) | OPEN_FLAGS | p->open_flags, 0666);
+    pawl_code code = f->fd < 0 ? fail(s, name, "cannot open", errno, e) : check_regular(s, name, f->fd, e);
     if (code == PAWL_OK && bytes > 0) code = grow_file(f, bytes, e);
     if (code == PAWL_OK)
         *out = &f->base;
@@ -199,8 +209,13 @@ static int read_all(int fd, uint8_t *data, size_t bytes) {
 }
 
 pawl_code posix_get(struct store *s, const char *name, uint8_t **data, size_t *bytes, struct pawl_error *e) {
-    int fd = openat(((struct posix_store *)s)->folder_fd, name, O_RDONLY | O_CLOEXEC);
+    int fd = openat(((struct posix_store *)s)->folder_fd, name, O_RDONLY | OPEN_FLAGS);
     if (fd < 0) return fail(s, name, "cannot open", errno, e);
+    pawl_code code = check_regular(s, name, fd, e);
+    if (code != PAWL_OK) {
+        close(fd);
+        return code;
+    }
     struct stat st;
     uint8_t *out = NULL;
     int result = fstat(fd, &st) == 0 ? 0 : errno;

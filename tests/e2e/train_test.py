@@ -185,6 +185,44 @@ class Train(unittest.TestCase):
         self.run_pawl(spec)
         self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"])
 
+    def test_workers_that_are_told_to_leave_in_the_middle_of_their_work_do_not_crash(self):
+        for attempt in range(6):
+            spec, folder = self.spec(steps=3000, clip="0")
+            run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL)
+            log = folder / "log.jsonl"
+            while not (log.exists() and '"event":"step"' in log.read_text()):
+                self.assertIsNone(run.poll())
+                time.sleep(0.01)
+            time.sleep(random.Random(attempt).uniform(0, 0.2))
+            run.send_signal(signal.SIGTERM)
+            self.assertEqual(run.wait(TIMEOUT), 0)
+            self.assertEqual(self.events(folder, "worker_crashed"), [])
+            self.assertEqual(len(self.events(folder, "stopped")), 1)
+
+    def test_a_worker_killed_while_its_peers_connect_to_it_costs_no_other_worker_its_bits(self):
+        want = self.reference(clip="0")
+        for rank in range(4):
+            spec, folder = self.spec(clip="0")
+            self.run_pawl(spec, "--inject", f"kill:{rank}@1:iteration")
+            self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"])
+
+    def test_closed_standard_descriptors_do_not_let_text_into_the_files_of_the_run(self):
+        spec, folder = self.spec()
+        subprocess.run(["bash", "-c", f"exec {PAWL} train {spec} <&- >&- 2>&-"], timeout=TIMEOUT)
+        self.assertEqual(self.report(folder)["final_step"], STEPS)
+        for line in (folder / "log.jsonl").read_text().splitlines():
+            json.loads(line)
+
+    def test_a_pipe_in_the_place_of_a_slot_does_not_block_the_resume(self):
+        want = self.reference()
+        spec, folder = self.spec()
+        self.run_pawl(spec, "--steps", "4")
+        newest = max((folder / "store/rank-0000").glob("slot-*"), key=lambda p: p.stat().st_mtime)
+        newest.unlink()
+        os.mkfifo(newest)
+        self.run_pawl(spec)
+        self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"])
+
     def test_more_steps_continue_a_finished_run(self):
         want = self.reference(steps=STEPS + 3)
         spec, folder = self.spec()
@@ -277,6 +315,10 @@ class Train(unittest.TestCase):
         self.refused(spec, "--set", "model.colour=3", words=("colour",))
         self.refused(spec, "--inject", "kill:4@2", words=("kill:4@2",))
         self.refused(spec, "--inject", "kill:1@2:nowhere", words=("nowhere",))
+        self.refused(spec, "--inject", f"kill:1@{STEPS + 1}", words=(f"step {STEPS + 1}", f"{STEPS} steps"))
+        self.refused(spec, "--report", "/nonexistent/r.json", words=("--report", "/nonexistent"))
+        self.refused(spec, "--report", "", words=("--report",))
+        self.refused(spec, "--set", f"save.export_dir={self.text}/out", words=("save.export_dir",))
         broken = self.root / "broken.yaml"
         broken.write_text("run: {dir: [unclosed\n")
         self.refused(broken, words=("broken.yaml",))
