@@ -116,14 +116,24 @@ static pawl_code scan_record(struct ckpt_set *set, struct store *s, const struct
     return code;
 }
 
+static bool has_slots(struct store *s) {
+    char **names = NULL;
+    uint32_t count = 0, slot;
+    bool found = false;
+    if (store_list(s, &names, &count, NULL) != PAWL_OK) return false;
+    for (uint32_t i = 0; i < count; i++) found = found || record_slot_of_name(names[i], &slot);
+    store_names_free(names, count);
+    return found;
+}
+
 /* `run` is the run wanted so far, of which there may be none; it is set by the first store that has one. */
 static pawl_code scan_store(struct ckpt_set *set, struct store *s, uint8_t *run, bool *has_run,
                             struct log_found *found, struct pawl_error *e) {
     uint8_t identity[RUN_ID_BYTES];
     struct pawl_error why = {0};
     pawl_code code = log_identity_read(s, identity, &why);
-    if (code == PAWL_NOT_FOUND)
-        set_problem(set, "%s: no file %s: not a store, or never used", store_path(s), LOG_IDENTITY_NAME);
+    if (code == PAWL_NOT_FOUND && has_slots(s)) /* an empty folder is a store that was never used */
+        set_problem(set, "%s: no file %s that says whose it is", store_path(s), LOG_IDENTITY_NAME);
     if (code != PAWL_OK && code != PAWL_NOT_FOUND) set_problem(set, "%s", why.text);
     if (code == PAWL_OK) {
         code = check_run(s, *has_run ? run : NULL, identity, e);
@@ -138,7 +148,9 @@ static pawl_code scan_store(struct ckpt_set *set, struct store *s, uint8_t *run,
         set_problem(set, "%s", why.text);
         return PAWL_OK;
     }
-    if (found->log_count > 0 && !found->any) set_problem(set, "%s: no valid commit record", store_path(s));
+    if (!found->any && found->log_count > 0) set_problem(set, "%s: no valid commit record", store_path(s));
+    if (found->log_count == 0 && has_slots(s))
+        set_problem(set, "%s: no commit log, so none of its slots counts", store_path(s));
     if (!found->any) return PAWL_OK;
     code = check_run(s, *has_run ? run : NULL, found->newest.run_id, e);
     if (code != PAWL_OK) return code;

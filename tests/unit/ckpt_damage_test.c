@@ -218,6 +218,7 @@ static void without_a_valid_record_nothing_is_opened_for_saving_or_changed(void 
     assert_int_equal(storesim_ops(p->sim), ops + 1);
     bool told = false;
     assert_int_equal(look(p, &told), 0);
+    assert_true(told); /* slots without a log are named, an empty folder is not */
 }
 
 static void a_newer_version_is_told_apart_from_damage(void **state) {
