@@ -18,6 +18,10 @@
 #define STALL_TIMEOUTS 12
 #define START_TIMEOUTS 60
 
+/* How long a killed worker of an earlier launcher may take to be gone: 253 ms were measured for 4 GiB of
+ * small pages. */
+#define LEAVE_NS 30000000000
+
 /* An undecided view is fenced this often without any progress before the run gives up. */
 #define IDLE_FENCES_MAX 3
 
@@ -57,10 +61,19 @@ static void say_problems(struct launch *l, const struct ckpt_set *set) {
     }
 }
 
+/* A worker that was killed holds its store's lock until its memory is torn down, which takes as long as the
+ * kernel likes. The run folder's lock is ours, so nobody else can be meant: wait. */
+static pawl_code open_left_store(const char *path, struct store **out, struct pawl_error *e) {
+    for (int64_t end = clock_now_ns() + LEAVE_NS;; usleep(1000)) {
+        pawl_code code = store_open(path, STORE_AUTO, false, out, NULL, e);
+        if (code != PAWL_BUSY || clock_now_ns() > end) return code;
+    }
+}
+
 /* What is built on must survive a power cut, also in the store of a rank that does not get to open it. */
 static pawl_code settle(const char *path, struct pawl_error *e) {
     struct store *s = NULL;
-    pawl_code code = store_open(path, STORE_AUTO, false, &s, NULL, e);
+    pawl_code code = open_left_store(path, &s, e);
     if (code == PAWL_OK) code = ckpt_settle(s, e);
     store_close(s);
     return code;
@@ -73,6 +86,7 @@ static pawl_code find_resume(struct launch *l, uint64_t below, struct pawl_error
     struct ckpt_set *set = NULL;
     l->resumed = false;
     pawl_code code = rundir_open_stores(&l->spec, &stores, &count, e);
+    for (uint32_t i = 0; i < count && code == PAWL_OK; i++) code = settle(store_path(stores[i]), e);
     if (code == PAWL_OK && count > 0) code = ckpt_set_open(stores, count, l->dir.run_id, &set, e);
     if (code == PAWL_OK && set != NULL) {
         say_problems(l, set);
@@ -89,8 +103,6 @@ static pawl_code find_resume(struct launch *l, uint64_t below, struct pawl_error
         }
     }
     ckpt_set_close(set);
-    for (uint32_t i = 0; i < count && code == PAWL_OK && l->resumed; i++)
-        code = settle(store_path(stores[i]), e);
     rundir_close_stores(stores, count);
     if (code != PAWL_OK || l->resumed || !l->dir.had_durable || l->options->from_scratch) return code;
     return error_set(

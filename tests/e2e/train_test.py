@@ -2,6 +2,7 @@
 
 Standard library only. Needs PAWL_BUILD_DIR; PAWL_E2E=long runs every rank at every fault point with more runs."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -147,6 +148,17 @@ class Train(unittest.TestCase):
         self.assertEqual(got["weights_sha256"], want["weights_sha256"])
         if announced:
             self.assertGreaterEqual(got["resumed_from"], max(announced))
+
+    def test_a_store_still_locked_by_a_dying_worker_is_waited_for(self):
+        spec, folder = self.spec()
+        self.run_pawl(spec, "--steps", "2")
+        with open(folder / "store/rank-0002/.lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL)
+            time.sleep(0.5)  # long enough to arrive at the lock; if it has not, the test is only easier
+            self.assertIsNone(run.poll(), "it did not wait")
+        self.assertEqual(run.wait(TIMEOUT), 0)
+        self.assertEqual(self.report(folder)["resumed_from"], 2)
 
     def test_a_launcher_killed_at_a_random_moment_leaves_no_orphans_and_resumes(self):
         want = self.reference()
