@@ -286,4 +286,3 @@ const struct pawl_error *conduct_error(const struct conduct *c) { return &c->err
 const struct coord *conduct_coord(const struct conduct *c) { return c->coord; }
 uint64_t conduct_redone(const struct conduct *c) { return c->redone; }
 uint64_t conduct_undone(const struct conduct *c) { return c->undone; }
-const struct ir_plan *conduct_plan(const struct conduct *c) { return c->plan; }

@@ -41,7 +41,5 @@ const struct coord *conduct_coord(const struct conduct *c);
 /* Iterations begun and thrown away: because a rank died; because a step had been taken too early. */
 uint64_t conduct_redone(const struct conduct *c);
 uint64_t conduct_undone(const struct conduct *c);
-/* The plan in force; null before the first GO. */
-const struct ir_plan *conduct_plan(const struct conduct *c);
 
 #endif

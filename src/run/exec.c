@@ -46,12 +46,6 @@ void exec_drop(struct exec *x) {
     x->list = NULL;
 }
 
-bool exec_sends_pending(const struct exec *x) {
-    for (uint32_t i = 0; i < x->flight_count; i++)
-        if (x->flights[i].sends > 0) return true;
-    return false;
-}
-
 static void release_if_done(struct exec *x, struct exec_flight *f) {
     if (!f->weight_grad_done || f->sends > 0) return;
     x->stage->ops->slot_return(x->stage, f->slot);

@@ -60,6 +60,5 @@ void exec_pass(struct exec *x); /* step over R or S */
 pawl_code exec_completion(struct exec *x, const struct net_completion *c, struct pawl_error *e);
 /* Forget everything in flight; the network was fenced before. */
 void exec_drop(struct exec *x);
-bool exec_sends_pending(const struct exec *x);
 
 #endif

@@ -65,7 +65,7 @@ static void say_problems(struct launch *l, const struct ckpt_set *set) {
  * kernel likes. The run folder's lock is ours, so nobody else can be meant: wait. */
 static pawl_code open_left_store(const char *path, struct store **out, struct pawl_error *e) {
     for (int64_t end = clock_now_ns() + LEAVE_NS;; usleep(1000)) {
-        pawl_code code = store_open(path, STORE_AUTO, false, out, NULL, e);
+        pawl_code code = store_open(path, STORE_PLAIN, false, out, NULL, e);
         if (code != PAWL_BUSY || clock_now_ns() > end) return code;
     }
 }
@@ -132,6 +132,7 @@ static pawl_code run_incarnation(struct launch *l, enum conduct_end *end, struct
     if (code == PAWL_OK) code = conduct_new(&l->spec, &config, tell_hooks(l), &l->conduct, e);
     if (code != PAWL_OK) return code;
     l->first_go_ns = 0;
+    l->failure = (struct pawl_error){0};
     tell_start(l);
     code = fleet_start(l, e);
     if (code == PAWL_OK) code = fleet_run(l, e);

@@ -66,7 +66,7 @@ static void show_state(struct launch *l, const struct coord_action *a, double lo
 
 static void note_decided(struct launch *l, const struct coord_action *a) {
     uint64_t contributions = spec_contributions(&l->spec);
-    double loss = ldexp((double)a->loss, -GRADSUM_LOSS_EXPONENT) / (double)contributions;
+    double loss = gradsum_loss((int64_t[GRADSUM_FOOTER_WORDS]){[GRADSUM_LOSS] = a->loss}, contributions);
     if (isnan(l->report.loss_first)) l->report.loss_first = loss;
     l->report.loss_last = loss;
     if (a->iteration >= l->counted_step) {

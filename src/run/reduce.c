@@ -89,7 +89,7 @@ pawl_code reduce_members(struct reduce *r, struct pawl_error *e) {
         else
             gather_members(seg, p, p->stage, p->stage);
         uint64_t mine = slice_count(seg, seg->self);
-        own += mine;
+        if (mine > own) own = mine; /* they are summed one after the other */
         inbox += mine * (seg->member_count - 1);
     }
     free(r->footers);

@@ -34,7 +34,7 @@ struct reduce {
     uint32_t shared_tensor;         /* or UINT32_MAX */
     int64_t *inbox;                 /* slices of the sums from the other members */
     size_t inbox_words;
-    int64_t *own_sum; /* own slices, summed */
+    int64_t *own_sum; /* one own slice, summed */
     size_t own_words;
     int64_t *footers; /* [ranks of the stage][GRADSUM_FOOTER_WORDS], by place */
     int64_t footer[GRADSUM_FOOTER_WORDS];

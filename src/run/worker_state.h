@@ -37,7 +37,6 @@ struct worker {
     int64_t *sums;
     float *grad;
     bool has_grad; /* grad is iteration base->number's, complete */
-    bool reported;
     struct coord_report report;
     struct ir_plan *plan;
     uint64_t plan_view;

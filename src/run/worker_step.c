@@ -41,7 +41,7 @@ pawl_code worker_fence(struct worker *w, const struct message *m, struct pawl_er
     struct message answer = {.kind = MESSAGE_FENCED,
                              .view = m->view,
                              .version = w->base->number,
-                             .has_report = w->has_grad && w->reported,
+                             .has_report = w->has_grad,
                              .report = w->report};
     return channel_send(w->env.channel, &answer, e);
 }
@@ -63,7 +63,7 @@ static pawl_code settle(struct worker *w, enum coord_verdict verdict, float clip
     versions_drop(&w->versions, w->base);
     w->base = next;
     w->tentative = NULL;
-    w->has_grad = w->reported = false;
+    w->has_grad = false;
     w->shift = 0;
     return PAWL_OK;
 }
@@ -138,7 +138,7 @@ pawl_code worker_go(struct worker *w, const struct message *m, struct pawl_error
     w->verdict = m->verdict;
     w->clip = m->clip;
     if (!m->settle) {
-        w->has_grad = w->reported = false;
+        w->has_grad = false;
         return begin_iteration(w);
     }
     if (!w->has_grad) return fetch_grad(w, e);
@@ -178,7 +178,7 @@ static pawl_code report_reduced(struct worker *w, struct pawl_error *e) {
                                       .loss = footer[GRADSUM_LOSS],
                                       .nonfinite = (uint64_t)footer[GRADSUM_NONFINITE],
                                       .overflow = (uint64_t)footer[GRADSUM_OVERFLOW]};
-    w->has_grad = w->reported = true;
+    w->has_grad = true;
     struct message m = {.kind = MESSAGE_REDUCED, .view = w->peers.view, .report = w->report};
     return channel_send(w->env.channel, &m, e);
 }
@@ -205,7 +205,7 @@ static pawl_code advance_reduce(struct worker *w, bool *worked, struct pawl_erro
     /* The gradient buffer is still needed while the last step is undecided or a peer is being sent it. */
     if (w->reduce.phase == REDUCE_IDLE) {
         if (w->tentative != NULL || w->state_pending > 0) return PAWL_OK;
-        w->has_grad = w->reported = false;
+        w->has_grad = false;
         *worked = true;
         return reduce_begin(&w->reduce, w->base, w->sums, w->shift, w->grad, e);
     }
