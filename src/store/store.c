@@ -13,6 +13,8 @@ const char *store_kind_name(enum store_kind kind) {
         return "io_uring+O_DIRECT";
     case STORE_PLAIN:
         return "plain files";
+    case STORE_PMEM:
+        return "persistent memory";
     case STORE_SIM:
         return "simulated disk";
     }
@@ -312,3 +314,21 @@ pawl_code store_sync_folder(struct store *s, struct pawl_error *e) { return s->t
 pawl_code store_space(struct store *s, uint64_t *free_bytes, struct pawl_error *e) {
     return s->table->space(s, free_bytes, e);
 }
+
+void store_depth_set(struct store *s, uint32_t depth) {
+    (void)s;
+    (void)depth;
+}
+
+void store_register(struct store *s, void *base, size_t bytes) {
+    (void)s;
+    (void)base;
+    (void)bytes;
+}
+
+void store_unregister(struct store *s, void *base) {
+    (void)s;
+    (void)base;
+}
+
+void store_wake(struct store *s) { (void)s; }

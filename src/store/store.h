@@ -1,7 +1,8 @@
 /* Where bytes live: one folder of files, written asynchronously, behind one table of functions.
  *
- * Back ends: io_uring with O_DIRECT; plain files (page cache, pwrite, fdatasync) where that is not to be
- * had; a simulated disk with torn and lost writes for tests. store_open probes and falls back. This is the
+ * Back ends: io_uring with O_DIRECT; plain files (page cache, pwrite by several threads, fdatasync) where
+ * that is not to be had; persistent memory (libpmem2: non-temporal stores, one drain a write); a simulated
+ * disk with torn and lost writes for tests. store_open probes and falls back. This is the
  * one place that opens, writes, syncs and renames checkpoint files. A failed flush is final for its file:
  * every later operation on it fails with the same error, because the kernel may have dropped the pages.
  * Completions come in any order. Thread: one owner at a time per store. Tested in tests/unit/store_*. */
@@ -20,7 +21,7 @@
  * device that wants more is refused O_DIRECT by the probe. */
 #define STORE_BLOCK 4096u
 
-enum store_kind { STORE_AUTO, STORE_URING, STORE_PLAIN, STORE_SIM };
+enum store_kind { STORE_AUTO, STORE_URING, STORE_PLAIN, STORE_SIM, STORE_PMEM };
 const char *store_kind_name(enum store_kind kind); /* "io_uring+O_DIRECT", "plain files", ... */
 
 struct store;
@@ -57,11 +58,23 @@ pawl_code store_write(struct store_file *f, uint64_t offset, const void *data, s
 pawl_code store_read(struct store_file *f, uint64_t offset, void *data, size_t bytes, uint64_t cookie,
                      struct pawl_error *e);
 pawl_code store_flush(struct store_file *f, uint64_t cookie, struct pawl_error *e);
-/* How many operations the device takes at once with profit. */
+/* How many operations the device takes at once with profit; and another choice (0: the default again), which
+ * counts from the next submission on: "writers" of the configuration tool. At most STORE_DEPTH_MAX. */
+#define STORE_DEPTH_MAX 64u
 uint32_t store_depth(const struct store *s);
+void store_depth_set(struct store *s, uint32_t depth);
+/* Memory that many operations will use (a staging pool, version buffers): a back end that can pins it once
+ * instead of at every operation. Only a hint: never fails, works for any submitted buffer with or without.
+ * The memory stays mapped until store_unregister(base) or store_close; no operation in it is in flight then.
+ */
+void store_register(struct store *s, void *base, size_t bytes);
+void store_unregister(struct store *s, void *base);
 uint32_t store_poll(struct store *s, struct store_completion *out, uint32_t max);
 /* Wait until at least one completion can be polled or the time is over. */
 void store_wait(struct store *s, int64_t timeout_ns);
+/* Makes the store_wait that is under way, or else the next one, return at once. From any thread, the only
+ * call of which that holds. */
+void store_wake(struct store *s);
 
 /* Whole small files, synchronously: read; and replace (temporary name, flush, rename, flush the folder),
  * which either leaves the old content or the new one after any crash. */
