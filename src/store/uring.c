@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "store/uring_memory.h"
+
 /* Transfers up to STORE_DEPTH_MAX, as many flushes of other files, and the poll request fit well. */
 #define RING_ENTRIES (2 * STORE_DEPTH_MAX)
 /* 8 operations of 1 to 4 MiB keep NVMe and network disks busy; more only adds latency. */
@@ -34,24 +36,30 @@ struct uring_store {
     bool unwatched;              /* the kernel has no such request: waits are cut short instead */
     uint32_t transfers, flushes; /* in the ring */
     struct store_op_list transfer_queue, flush_queue;
+    struct uring_memory memory;
 };
 
 static struct uring_store *of(struct store *s) { return (struct uring_store *)s; }
 
-static void prepare(struct io_uring_sqe *sqe, struct store_op *op) {
+static void prepare_transfer(struct uring_store *u, struct io_uring_sqe *sqe, struct store_op *op) {
     int fd = ((struct posix_file *)op->file)->fd;
     unsigned bytes = op->bytes > (1u << 30) ? 1u << 30 : (unsigned)op->bytes; /* the field has 32 bits */
-    switch (op->kind) {
-    case STORE_OP_WRITE:
+    int entry = uring_memory_find(&u->memory, op->data, bytes);
+    if (op->kind == STORE_OP_WRITE && entry >= 0)
+        io_uring_prep_write_fixed(sqe, fd, op->data, bytes, op->offset, entry);
+    else if (op->kind == STORE_OP_WRITE)
         io_uring_prep_write(sqe, fd, op->data, bytes, op->offset);
-        break;
-    case STORE_OP_READ:
+    else if (entry >= 0)
+        io_uring_prep_read_fixed(sqe, fd, op->data, bytes, op->offset, entry);
+    else
         io_uring_prep_read(sqe, fd, op->data, bytes, op->offset);
-        break;
-    case STORE_OP_FLUSH:
-        io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
-        break;
-    }
+}
+
+static void prepare(struct uring_store *u, struct io_uring_sqe *sqe, struct store_op *op) {
+    if (op->kind == STORE_OP_FLUSH)
+        io_uring_prep_fsync(sqe, ((struct posix_file *)op->file)->fd, IORING_FSYNC_DATASYNC);
+    else
+        prepare_transfer(u, sqe, op);
     io_uring_sqe_set_data(sqe, op);
 }
 
@@ -64,7 +72,7 @@ static void push_list(struct uring_store *u, struct store_op_list *list, uint32_
         }
         struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
         if (sqe == NULL) return;
-        prepare(sqe, store_op_pop(list));
+        prepare(u, sqe, store_op_pop(list));
         (*in_ring)++;
     }
 }
@@ -165,6 +173,14 @@ static void uring_wake(struct store *s) {
     (void)!write(of(s)->wake_fd, &one, sizeof one); /* fails only where it is full, and then it is awake */
 }
 
+static void uring_memory_added(struct store *s, void *base, size_t bytes) {
+    uring_memory_add(&of(s)->memory, &of(s)->ring, base, bytes);
+}
+
+static void uring_memory_removed(struct store *s, void *base) {
+    uring_memory_remove(&of(s)->memory, &of(s)->ring, base);
+}
+
 static void uring_close(struct store *s) {
     struct uring_store *u = of(s);
     if (u->ring_made) io_uring_queue_exit(&u->ring);
@@ -184,6 +200,8 @@ static const struct store_table uring_table = {
     .progress = uring_progress,
     .wait = uring_wait,
     .wake = uring_wake,
+    .memory_add = uring_memory_added,
+    .memory_remove = uring_memory_removed,
     .get = posix_get,
     .put = posix_put,
     .remove = posix_remove,
