@@ -5,9 +5,9 @@
  * disk with torn and lost writes for tests. store_open probes and falls back. This is the
  * one place that opens, writes, syncs and renames checkpoint files. A failed flush is final for its file:
  * every operation on it that ends later fails with the same error, because the kernel may have dropped the
- * pages. Completions come in any order. A partner's memory fits as one more back end: submit, poll, flush, put
- * and list are all that is asked of it, offsets and names are all it is told, and nothing here needs a mapping
- * or a descriptor. Thread: one owner at a time per store. Tested in tests/unit/store_*. */
+ * pages. Completions come in any order. A partner's memory fits as one more back end: submit, poll, flush,
+ * put and list are all that is asked of it, offsets and names are all it is told, and nothing here needs a
+ * mapping or a descriptor. Thread: one owner at a time per store. Tested in tests/unit/store_*. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -37,14 +37,14 @@ struct store_completion {
 
 /* Folder `path` is made if missing (and its parent synced) and locked: BUSY when another process holds it,
  * naming its pid where known. read_only neither makes nor locks, and still may flush. `why` (may be null, 160
- * bytes) says in one line which mode was chosen and, after a fallback, why. STORE_URING or STORE_PMEM where it
- * cannot be had is an error (IO); STORE_AUTO follows PAWL_STORE=plain|uring|pmem in the environment (for tests
- * and support), and takes persistent memory only where the processor's stores really reach it (DAX); elsewhere
- * STORE_PMEM works with the granularity that the library reports, which `why` names.
+ * bytes) says in one line which mode was chosen and, after a fallback, why. STORE_URING or STORE_PMEM where
+ * it cannot be had is an error (IO); STORE_AUTO follows PAWL_STORE=plain|uring|pmem in the environment (for
+ * tests and support), and takes persistent memory only where the processor's stores really reach it (DAX);
+ * elsewhere STORE_PMEM works with the granularity that the library reports, which `why` names.
  *
  * Persistent memory is written through a mapping. A full disk, a file cut shorter, and a bad page are errors
- * of the operation; not covered is somebody else's cutting the file in the very moment of the copy, which ends
- * the process by SIGBUS, as any mapping would. */
+ * of the operation; not covered is somebody else's cutting the file in the very moment of the copy, which
+ * ends the process by SIGBUS, as any mapping would. */
 pawl_code store_open(const char *path, enum store_kind kind, bool read_only, struct store **out, char *why,
                      struct pawl_error *e);
 void store_close(struct store *s); /* waits for what is in flight; accepts null */
@@ -79,7 +79,8 @@ void store_depth_set(struct store *s, uint32_t depth);
 void store_register(struct store *s, void *base, size_t bytes);
 void store_unregister(struct store *s, void *base);
 uint32_t store_poll(struct store *s, struct store_completion *out, uint32_t max);
-/* Wait until at least one completion can be polled or the time is over. Asleep, also with nothing in flight. */
+/* Wait until at least one completion can be polled or the time is over. Asleep, also with nothing in flight.
+ */
 void store_wait(struct store *s, int64_t timeout_ns);
 /* Makes the store_wait that is under way, or else the next one, return at once; several before one wait count
  * as one. From any thread, the only call of which that holds, as long as the store is open. */
