@@ -26,7 +26,8 @@ static struct {
     atomic_bool writes_nothing;
     atomic_uint interrupts;              /* calls from now on that end with EINTR */
     atomic_bool hold_writes, hold_syncs; /* at the gates below */
-    sem_t write_gate, sync_gate, sync_entered;
+    sem_t write_gate, write_entered, sync_gate, sync_entered;
+    atomic_uint writes_inside, writes_inside_most; /* at the gate */
     atomic_uint fdatasyncs, msyncs, fsyncs;
     struct {
         size_t address, bytes;
@@ -41,11 +42,19 @@ static bool interrupted(void) {
     return left > 0;
 }
 
+static void hold_write(void) {
+    unsigned inside = atomic_fetch_add(&fault.writes_inside, 1) + 1;
+    if (inside > atomic_load(&fault.writes_inside_most)) atomic_store(&fault.writes_inside_most, inside);
+    sem_post(&fault.write_entered);
+    sem_wait(&fault.write_gate);
+    atomic_fetch_sub(&fault.writes_inside, 1);
+}
+
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset) {
     int wanted = atomic_exchange(&fault.write_errno, 0);
     if (interrupted()) wanted = EINTR;
     if (wanted != 0) return errno = wanted, -1;
-    if (atomic_load(&fault.hold_writes)) sem_wait(&fault.write_gate);
+    if (atomic_load(&fault.hold_writes)) hold_write();
     if (atomic_load(&fault.writes_nothing)) return 0;
     size_t most = atomic_load(&fault.write_most);
     return syscall(SYS_pwrite64, fd, data, most > 0 && most < bytes ? most : bytes, offset);
@@ -113,6 +122,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 static int begin(void **state, enum store_kind kind) {
     memset(&fault, 0, sizeof fault);
     sem_init(&fault.write_gate, 0, 0);
+    sem_init(&fault.write_entered, 0, 0);
     sem_init(&fault.sync_gate, 0, 0);
     sem_init(&fault.sync_entered, 0, 0);
     return kit_begin(state, kind);
@@ -307,6 +317,26 @@ static void the_owner_polls_and_submits_while_a_transfer_hangs(void **state) {
     fault.hold_writes = false;
     sem_post(&fault.write_gate);
     assert_int_equal(kit_next_good(c.s), 1);
+    scene_end(&c);
+}
+
+static void as_many_threads_write_as_the_depth_says(void **state) {
+    struct scene c = scene_begin(*state);
+    const uint32_t depths[] = {5, 1, 3};
+    fault.hold_writes = true;
+    for (size_t d = 0; d < sizeof depths / sizeof depths[0]; d++) {
+        store_depth_set(c.s, depths[d]);
+        fault.writes_inside_most = 0;
+        for (uint32_t i = 0; i < BLOCKS; i++) submit_write(&c, i, 1, i);
+        for (uint32_t i = 0; i < depths[d]; i++) sem_wait(&fault.write_entered);
+        for (uint32_t i = 0; i < BLOCKS; i++) {
+            sem_post(&fault.write_gate);
+            if (i + depths[d] < BLOCKS) sem_wait(&fault.write_entered);
+        }
+        for (uint32_t i = 0; i < BLOCKS; i++) (void)kit_next_good(c.s);
+        assert_int_equal(fault.writes_inside_most, depths[d]);
+    }
+    fault.hold_writes = false;
     scene_end(&c);
 }
 
@@ -512,6 +542,7 @@ int main(void) {
         PLAIN(a_transfer_that_ends_after_its_file_died_is_no_success),
         PLAIN(flushes_that_come_while_one_is_under_way_share_the_next),
         PLAIN(the_owner_polls_and_submits_while_a_transfer_hangs),
+        PLAIN(as_many_threads_write_as_the_depth_says),
         PLAIN(closing_waits_for_what_is_in_flight),
         PMEM(a_failed_flush_is_final_until_the_name_is_given_up),
         PMEM(of_flushes_submitted_together_none_survives_the_failure_of_one),
