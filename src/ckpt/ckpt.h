@@ -44,23 +44,12 @@ struct ckpt_config {
     bool background;
 };
 
-/* Rows row_begin..row_end-1 of a tensor (a scalar, rank 0, is one row). `data` points to the first of these
- * rows, is aligned to nothing in particular, and stays put and unchanged until the save is reported. */
-struct ckpt_piece {
-    const char *name;
-    enum st_dtype dtype;
-    uint32_t rank;
-    const uint64_t *shape; /* of the whole tensor */
-    uint64_t row_begin, row_end;
-    const void *data;
-};
-
 struct ckpt_save {
-    uint64_t step;                   /* 1 or more */
-    uint32_t unit, unit_count;       /* pipeline stage and number of stages */
-    uint32_t part, part_count;       /* of this unit */
-    const struct ckpt_piece *pieces; /* copied, with names and shapes; the data is not */
-    uint32_t piece_count;
+    uint64_t step;                     /* 1 or more */
+    uint32_t unit, unit_count;         /* pipeline stage and number of stages */
+    uint32_t part, part_count;         /* of this unit */
+    const struct pawl_tensor *tensors; /* copied, with names and shapes; the data is not */
+    uint32_t tensor_count;
     const void *blob; /* copied: what must be frozen with the state (JSON text by convention) */
     size_t blob_bytes;
 };
@@ -129,7 +118,7 @@ const char *ckpt_set_problem(const struct ckpt_set *set, uint32_t index);
 
 struct ckpt_tensor {
     const char *name;
-    enum st_dtype dtype;
+    enum pawl_dtype dtype;
     uint32_t rank;
     const uint64_t *shape;
     uint32_t unit;
@@ -137,10 +126,10 @@ struct ckpt_tensor {
 uint32_t ckpt_set_tensor_count(const struct ckpt_set *set, uint32_t index);
 const struct ckpt_tensor *ckpt_set_tensor(const struct ckpt_set *set, uint32_t index, uint32_t tensor);
 
-/* Rows of a tensor of step `index` (place in the list) into `out`; dtype and shape must match what is stored.
- * Errors: NOT_FOUND (no such tensor or a hole, named), FORMAT (shape or dtype differ, both named), CORRUPT,
- * IO. */
-pawl_code ckpt_set_read(struct ckpt_set *set, uint32_t index, const struct ckpt_piece *want, void *out,
+/* A slice of a tensor of step `index` (place in the list) into want->data; dtype and shape must match what is
+ * stored. Errors: NOT_FOUND (no such tensor or a hole, named), FORMAT (shape or dtype differ, both named),
+ * CORRUPT, IO. */
+pawl_code ckpt_set_read(struct ckpt_set *set, uint32_t index, const struct pawl_tensor *want,
                         struct pawl_error *e);
 /* The blob of a unit (from its part 0); points into the set. */
 pawl_code ckpt_set_blob(struct ckpt_set *set, uint32_t index, uint32_t unit, const void **blob, size_t *bytes,
