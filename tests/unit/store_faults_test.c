@@ -515,6 +515,40 @@ static void the_chosen_mode_names_the_granularity(void **state) {
     store_close(s);
 }
 
+static atomic_bool watching;
+static atomic_uint elsewhere;
+
+static void *watch_folder(void *arg) {
+    const struct stat *home = arg;
+    struct stat now;
+    while (atomic_load(&watching))
+        if (stat(".", &now) != 0 || now.st_ino != home->st_ino || now.st_dev != home->st_dev)
+            atomic_fetch_add(&elsewhere, 1);
+    return NULL;
+}
+
+static void mapping_leaves_the_working_directory_of_other_threads_alone(void **state) {
+    struct store *s = kit_open(*state, false);
+    struct stat home;
+    pthread_t thread;
+    uint8_t *data = mem_alloc(STORE_BLOCK);
+    assert_int_equal(stat(".", &home), 0);
+    watching = true;
+    elsewhere = 0;
+    assert_int_equal(pthread_create(&thread, NULL, watch_folder, &home), 0);
+    for (uint32_t i = 0; i < 300; i++) {
+        struct store_file *f = kit_file(s, "a", STORE_BLOCK);
+        assert_int_equal(store_write(f, 0, data, STORE_BLOCK, i, NULL), PAWL_OK);
+        assert_int_equal(kit_next_good(s), i);
+        store_file_close(f);
+    }
+    watching = false;
+    pthread_join(thread, NULL);
+    assert_int_equal(elsewhere, 0);
+    store_close(s);
+    mem_free(data, STORE_BLOCK);
+}
+
 #define PLAIN(test)                                                                                          \
     { #test " (plain)", test, begin_plain, end, NULL }
 #define PMEM(test)                                                                                           \
@@ -548,7 +582,6 @@ int main(void) {
         PMEM(of_flushes_submitted_together_none_survives_the_failure_of_one),
 #ifndef SANITIZED
         PLAIN(without_any_thread_the_owner_does_the_work),
-        PMEM(without_any_thread_the_owner_does_the_work),
 #endif
     };
     const struct CMUnitTest mapped[] = {
@@ -560,6 +593,7 @@ int main(void) {
         PMEM(a_page_that_is_not_there_is_an_error_and_no_signal),
         PMEM(a_sparse_file_on_a_full_disk_is_refused_when_it_is_opened),
         PMEM(the_chosen_mode_names_the_granularity),
+        PMEM(mapping_leaves_the_working_directory_of_other_threads_alone),
     };
     if (by_cache_line()) return cmocka_run_group_tests_name("by cache line", mapped, NULL, NULL);
     int failed = cmocka_run_group_tests(anywhere, NULL, NULL);
