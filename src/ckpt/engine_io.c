@@ -135,7 +135,7 @@ static void do_chunk(struct ckpt *c, const struct commit_action *a) {
         slot_plan_gather(plan, chunk, room);
         data = room;
     }
-    hash128(data, chunk->bytes, plan->sums + a->chunk * SLOT_SUM_BYTES);
+    if (plan->sums != NULL) hash128(data, chunk->bytes, plan->sums + a->chunk * SLOT_SUM_BYTES);
     struct pawl_error e = {0};
     uint32_t i = op_new(c, OP_CHUNK, a->save, buffer);
     if (store_write(file_of(c, a->save), plan->header_bytes + chunk->offset, data, chunk->bytes, i, &e) !=
