@@ -131,7 +131,7 @@ static void many_small_tensors_take_turns(void **state) {
     static char names[COUNT][12];
     static uint32_t values[COUNT];
     struct rig r;
-    rig_open(&r, 1, 1, 0, false);
+    rig_open(&r, 1, 1, 8 * STORE_BLOCK, false);
     device_hold(r.devices[0], true);
     for (uint32_t i = 0; i < COUNT; i++) {
         values[i] = i * 2654435761u;
