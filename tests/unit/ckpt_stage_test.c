@@ -72,14 +72,20 @@ static struct ckpt_event follow(struct stage *t) {
     return event;
 }
 
+/* Through a store of the reader's own: the engine has its to itself. */
 static void expect_all(struct stage *t, uint64_t steps) {
     struct ckpt_set *set = NULL;
+    struct store *reader = NULL;
     struct pawl_error e = {0};
-    if (ckpt_set_open(&t->store, 1, NULL, &set, &e) != PAWL_OK) fail_msg("%s", e.text);
+    pawl_code code = t->sim != NULL ? storesim_open(t->sim, "r0", true, &reader, &e)
+                                    : store_open(store_path(t->store), STORE_AUTO, true, &reader, NULL, &e);
+    if (code != PAWL_OK) fail_msg("%s", e.text);
+    if (ckpt_set_open(&reader, 1, NULL, &set, &e) != PAWL_OK) fail_msg("%s", e.text);
     assert_int_equal(ckpt_set_count(set), steps);
     for (uint32_t i = 0; i < ckpt_set_count(set); i++)
         if (kit_check_step(set, i, &e) != PAWL_OK) fail_msg("%s", e.text);
     ckpt_set_close(set);
+    store_close(reader);
 }
 
 /* Pools of one chunk, of several, smaller than a chunk; a chunk here has 8 KiB, a save about 6 of them. */
