@@ -25,6 +25,7 @@ static void stage_open(struct stage *t, uint64_t seed, struct storesim_faults fa
     *t = (struct stage){.sim = storesim_new(seed), .config = kit_config(1, 0, n, STEPS)};
     struct pawl_error e = {0};
     t->config.staging_bytes = staging_bytes;
+    t->config.writers = (uint32_t)(seed % 3); /* few: copied chunks have to wait */
     if (storesim_open(t->sim, "r0", false, &t->store, &e) != PAWL_OK) fail_msg("%s", e.text);
     if (ckpt_open(&t->config, t->store, &t->engine, &e) != PAWL_OK) fail_msg("%s", e.text);
     storesim_set_faults(t->sim, faults);
@@ -168,7 +169,7 @@ static void failed_saves_give_their_buffers_back(void **state) {
     for (uint32_t i = 0; i < POOLS; i++) {
         struct stage t;
         uint64_t good = 0;
-        stage_open(&t, 3 + i,
+        stage_open(&t, 1 + 3 * i,
                    (struct storesim_faults){.write_eio = 60000, .flush_eio = 60000, .delay = 300000}, 3,
                    pools[i]);
         for (uint32_t round = 0; round < 5; round++) {
