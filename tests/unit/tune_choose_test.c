@@ -15,7 +15,7 @@
 
 /* Concurrency pays up to 3 in flight. */
 static const struct pawl_tune_point points[] = {
-    {1, 4, 4 * MIB, 2.0, 0.001}, {1, 8, 4 * MIB, 1.9, 0.001}, {2, 8, 4 * MIB, 2.4, 0.001},
+    {1, 4, 4 * MIB, 2.0, 0.001}, {1, 8, 4 * MIB, 1.9, 0.001},  {2, 8, 4 * MIB, 2.4, 0.001},
     {3, 8, 4 * MIB, 3.0, 0.001}, {4, 8, 4 * MIB, 3.98, 0.001}, {4, 16, 16 * MIB, 6.0, 0.001},
 };
 #define COUNT (sizeof points / sizeof points[0])
@@ -123,8 +123,8 @@ static void no_smaller_point_within_the_limits_is_faster(void **state) {
     for (int round = 0; round < 2000; round++) {
         struct pawl_tune_point some[12];
         for (int i = 0; i < 12; i++)
-            some[i] = (struct pawl_tune_point){(uint32_t)rng_below(&s, 6) + 1, (uint32_t)rng_below(&s, 4) + 1, MIB,
-                                               1 + (double)rng_below(&s, 1000) / 100, 0};
+            some[i] = (struct pawl_tune_point){(uint32_t)rng_below(&s, 6) + 1, (uint32_t)rng_below(&s, 4) + 1,
+                                               MIB, 1 + (double)rng_below(&s, 1000) / 100, 0};
         struct pawl_tune_need need = need_of((1 + rng_below(&s, 7)) * GIB, (2 + rng_below(&s, 7)) * GIB);
         struct pawl_tune_choice c;
         if (pawl_tune_choose(&need, some, 12, &c, NULL) != PAWL_OK) {

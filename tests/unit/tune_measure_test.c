@@ -1,5 +1,5 @@
-/* Measuring for real, on small saves in a folder of the build tree: what comes out is consistent, what was made
- * is gone, signals and a full folder end it cleanly, and what is kept is read back the same. */
+/* Measuring for real, on small saves in a folder of the build tree: what comes out is consistent, what was
+ * made is gone, signals and a full folder end it cleanly, and what is kept is read back the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,8 +158,9 @@ static void the_bench_compares_like_with_like(void **state) {
     assert_true(r.write_ratio > 0 && r.restore_ratio > 0 && r.cpu_s_per_gb > 0 && r.blocked_s > 0);
     assert_true(r.blocked_s < r.write_s);
     char *text = pawl_bench_json(&r);
-    const char *keys[] = {"write_mbps", "device_write_mbps", "write_ratio", "restore_ratio", "cpu_s_per_gb",
-                          "device_read_mbps", "restore_mbps", "blocked_us", "rounds"};
+    const char *keys[] = {"write_mbps",    "device_write_mbps", "write_ratio",
+                          "restore_ratio", "cpu_s_per_gb",      "device_read_mbps",
+                          "restore_mbps",  "blocked_us",        "rounds"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) assert_non_null(strstr(text, keys[i]));
     free(text);
 }

@@ -63,12 +63,36 @@ static pawl_code parse_with(const char *path, const char *json, struct pawl_erro
     return code;
 }
 
-static const char *const fields[] = {
-    "pawl_tune", "bytes", "probe_bytes", "store", "uring_direct", "note", "device", "device.mode",
-    "device.depth", "device.piece_bytes", "device.write_bps", "device.read_bps", "copy_bps", "need",
-    "need.bytes", "need.iteration_s", "need.overhead", "need.memory_bytes", "need.storage_bytes", "need.keep",
-    "need.spare_slots", "need.mtbf_s", "need.load_s", "need.staged", "points", "points.in_flight",
-    "points.writers", "points.chunk_bytes", "points.write_s", "points.stall_s"};
+static const char *const fields[] = {"pawl_tune",
+                                     "bytes",
+                                     "probe_bytes",
+                                     "store",
+                                     "uring_direct",
+                                     "note",
+                                     "device",
+                                     "device.mode",
+                                     "device.depth",
+                                     "device.piece_bytes",
+                                     "device.write_bps",
+                                     "device.read_bps",
+                                     "copy_bps",
+                                     "need",
+                                     "need.bytes",
+                                     "need.iteration_s",
+                                     "need.overhead",
+                                     "need.memory_bytes",
+                                     "need.storage_bytes",
+                                     "need.keep",
+                                     "need.spare_slots",
+                                     "need.mtbf_s",
+                                     "need.load_s",
+                                     "need.staged",
+                                     "points",
+                                     "points.in_flight",
+                                     "points.writers",
+                                     "points.chunk_bytes",
+                                     "points.write_s",
+                                     "points.stall_s"};
 
 static void every_missing_or_mistyped_field_is_named(void **state) {
     (void)state;

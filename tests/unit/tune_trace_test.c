@@ -68,7 +68,7 @@ static void bad_lines_are_named(void **state) {
 static void changes_are_counted_by_whole_machines_from_none(void **state) {
     (void)state;
     struct trace t = parse(",Time,GPUs\n0,0,8\n1,1,5\n2,2,9\n3,3,1\n");
-    assert_int_equal(trace_changes(&t, 4), 2 + 0 + 1 + 2);
+    assert_int_equal(trace_changes(&t), 2 + 0 + 1 + 2);
     trace_free(&t);
 }
 

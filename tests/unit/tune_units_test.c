@@ -16,9 +16,17 @@ static void sizes_are_read_in_powers_of_1024_and_of_1000(void **state) {
     const struct {
         const char *text;
         uint64_t bytes;
-    } good[] = {{"512MiB", 536870912},      {"1.5GB", 1500000000},   {"4096", 4096},      {"2k", 2048},
-                {"1 TiB", 1099511627776ull}, {"0.5kb", 500},         {"3G", 3221225472}, {"17b", 17},
-                {".5kib", 512},             {"1.0009765625KiB", 1025}, {"0", 0}};
+    } good[] = {{"512MiB", 536870912},
+                {"1.5GB", 1500000000},
+                {"4096", 4096},
+                {"2k", 2048},
+                {"1 TiB", 1099511627776ull},
+                {"0.5kb", 500},
+                {"3G", 3221225472},
+                {"17b", 17},
+                {".5kib", 512},
+                {"1.0009765625KiB", 1025},
+                {"0", 0}};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         uint64_t bytes = 1;
         struct pawl_error e = {0};
@@ -29,17 +37,19 @@ static void sizes_are_read_in_powers_of_1024_and_of_1000(void **state) {
 
 static void what_is_no_amount_is_refused(void **state) {
     (void)state;
-    const char *bad[] = {"", " ", "MiB", "-1", "+1", "1e3", "0x10", "1..2", "1.2.3", "1MiBs", "inf", "nan",
-                         "1 M iB", "9999999TiB", " 1"};
+    const char *bad[] = {"",      " ",     "MiB", "-1",  "+1",     "1e3",        "0x10", "1..2",
+                         "1.2.3", "1MiBs", "inf", "nan", "1 M iB", "9999999TiB", " 1"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         uint64_t bytes = 77;
         double seconds = 77;
         struct pawl_error e = {0};
-        if (pawl_parse_bytes(bad[i], &bytes, &e) != PAWL_ARGUMENT) fail_msg("\"%s\" is taken for bytes", bad[i]);
+        if (pawl_parse_bytes(bad[i], &bytes, &e) != PAWL_ARGUMENT)
+            fail_msg("\"%s\" is taken for bytes", bad[i]);
         assert_int_equal(bytes, 77);
         assert_non_null(strstr(e.text, bad[i]));
         if (i > 11) continue;
-        if (pawl_parse_seconds(bad[i], &seconds, &e) != PAWL_ARGUMENT) fail_msg("\"%s\" is taken for time", bad[i]);
+        if (pawl_parse_seconds(bad[i], &seconds, &e) != PAWL_ARGUMENT)
+            fail_msg("\"%s\" is taken for time", bad[i]);
         assert_true(seconds == 77);
     }
 }
