@@ -8,7 +8,7 @@
  * --steps N       write: end after so many               --mark NAME     write: tell this log-writes device
  *
  * The writer prints `resume K`, then `ack K` once step K is durable on all ranks; whoever reads that may
- * rely on it. Chunk size and threads follow from the incarnation, so that restarts vary them. The checker
+ * rely on it. Chunk size and threads follow from seed and incarnation: starts vary them. The checker
  * prints `checked newest=K complete=C bytes=B problems=P`. Exit 1: a promise was broken; 2: wrong use.
  * Tested in tests/crash/ckpt_guest_test.c; driven in a virtual machine by scripts/guest. */
 #include <poll.h>
@@ -117,8 +117,9 @@ static void open_engines(struct writer *w) {
                                  .resume_step = found.newest,
                                  .in_flight = o->in_flight,
                                  .keep = 2,
-                                 .chunk_bytes = (uint64_t)STORE_BLOCK << (1 + found.incarnation % 6),
-                                 .background = found.incarnation % 2 == 0};
+                                 .chunk_bytes = (uint64_t)STORE_BLOCK
+                                                << (1 + (o->seed + found.incarnation) % 6),
+                                 .background = (o->seed / 6 + found.incarnation) % 2 == 0};
     memcpy(config.run_id, run_id, sizeof run_id);
     for (uint32_t r = 0; r < o->ranks; r++)
         if (ckpt_open(&config, w->stores[r], &w->engines[r], &e) != PAWL_OK) stop("engine", &e);
