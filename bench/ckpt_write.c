@@ -85,15 +85,16 @@ static void raw_transfer(struct bench *b, bool write_it) {
 
 /* ---- the engine ---- */
 
-static struct ckpt_piece piece_of(struct bench *b, const uint64_t shape[2]) {
-    return (struct ckpt_piece){"weights", ST_F32, 2, shape, 0, TENSOR_ROWS, b->data};
+static struct pawl_tensor tensor_of(void *data, const uint64_t shape[2]) {
+    return (struct pawl_tensor){
+        .name = "weights", .dtype = PAWL_F32, .rank = 2, .shape = shape, .data = data};
 }
 
 static void begin_save(struct bench *b) {
     const uint64_t shape[2] = {TENSOR_ROWS, b->bytes / TENSOR_ROWS / 4};
-    struct ckpt_piece piece = piece_of(b, shape);
+    struct pawl_tensor piece = tensor_of(b->data, shape);
     struct ckpt_save save = {
-        .step = ++b->step, .unit_count = 1, .part_count = 1, .pieces = &piece, .piece_count = 1};
+        .step = ++b->step, .unit_count = 1, .part_count = 1, .tensors = &piece, .tensor_count = 1};
     struct pawl_error e = {0};
     if (ckpt_save_begin(b->engine, &save, &e) != PAWL_OK) stop("save", e.text);
 }
@@ -115,13 +116,13 @@ static void save_some(struct bench *b, uint32_t count, uint32_t depth) {
 
 static void restore_once(struct bench *b) {
     const uint64_t shape[2] = {TENSOR_ROWS, b->bytes / TENSOR_ROWS / 4};
-    struct ckpt_piece piece = piece_of(b, shape);
+    struct pawl_tensor piece = tensor_of(b->out, shape);
     struct pawl_error e = {0};
     struct store *s = NULL;
     struct ckpt_set *set = NULL;
     if (store_open(b->folder, STORE_AUTO, true, &s, NULL, &e) != PAWL_OK) stop("open", e.text);
     if (ckpt_set_open(&s, 1, b->config.run_id, &set, &e) != PAWL_OK) stop("scan", e.text);
-    if (ckpt_set_read(set, 0, &piece, b->out, &e) != PAWL_OK) stop("restore", e.text);
+    if (ckpt_set_read(set, 0, &piece, &e) != PAWL_OK) stop("restore", e.text);
     ckpt_set_close(set);
     store_close(s);
 }

@@ -11,27 +11,33 @@
 
 static const struct {
     const char *name;
-    uint32_t bytes;
-} dtype_rows[ST_DTYPE_COUNT] = {
-    [ST_BOOL] = {"BOOL", 1},       [ST_U8] = {"U8", 1},           [ST_I8] = {"I8", 1},
-    [ST_F8_E5M2] = {"F8_E5M2", 1}, [ST_F8_E4M3] = {"F8_E4M3", 1}, [ST_I16] = {"I16", 2},
-    [ST_U16] = {"U16", 2},         [ST_F16] = {"F16", 2},         [ST_BF16] = {"BF16", 2},
-    [ST_I32] = {"I32", 4},         [ST_U32] = {"U32", 4},         [ST_F32] = {"F32", 4},
-    [ST_F64] = {"F64", 8},         [ST_I64] = {"I64", 8},         [ST_U64] = {"U64", 8},
+    uint32_t bits;
+} dtype_rows[PAWL_DTYPE_COUNT] = {
+#define X(name, bits, text) [PAWL_##name] = {text, bits},
+#include <pawl/dtype.def>
+#undef X
 };
 
-const char *st_dtype_name(enum st_dtype dtype) {
-    return (uint32_t)dtype < ST_DTYPE_COUNT ? dtype_rows[dtype].name : "unknown";
+uint32_t pawl_dtype_bits(enum pawl_dtype dtype) {
+    return (uint32_t)dtype < PAWL_DTYPE_COUNT ? dtype_rows[dtype].bits : 0;
 }
 
-uint32_t st_dtype_bytes(enum st_dtype dtype) {
-    return (uint32_t)dtype < ST_DTYPE_COUNT ? dtype_rows[dtype].bytes : 0;
+const char *pawl_dtype_name(enum pawl_dtype dtype) {
+    return (uint32_t)dtype < PAWL_DTYPE_COUNT ? dtype_rows[dtype].name : NULL;
 }
 
-enum st_dtype st_dtype_of_name(const char *name) {
+const char *st_dtype_name(enum pawl_dtype dtype) {
+    return (uint32_t)dtype < PAWL_DTYPE_COUNT ? dtype_rows[dtype].name : "unknown";
+}
+
+uint32_t st_dtype_bytes(enum pawl_dtype dtype) {
+    return (uint32_t)dtype < PAWL_DTYPE_COUNT ? dtype_rows[dtype].bits / 8 : 0;
+}
+
+enum pawl_dtype st_dtype_of_name(const char *name) {
     uint32_t i = 0;
-    while (i < ST_DTYPE_COUNT && strcmp(dtype_rows[i].name, name) != 0) i++;
-    return (enum st_dtype)i;
+    while (i < PAWL_DTYPE_COUNT && strcmp(dtype_rows[i].name, name) != 0) i++;
+    return (enum pawl_dtype)i;
 }
 
 void st_header_close(struct st_header *h) {
@@ -73,7 +79,7 @@ bool st_utf8_valid(const uint8_t *s, size_t size) {
     return true;
 }
 
-static pawl_code tensor_bytes(const char *name, enum st_dtype dtype, uint32_t rank, const uint64_t *shape,
+static pawl_code tensor_bytes(const char *name, enum pawl_dtype dtype, uint32_t rank, const uint64_t *shape,
                               uint64_t *bytes, struct pawl_error *e) {
     *bytes = st_dtype_bytes(dtype);
     if (*bytes == 0)
@@ -84,7 +90,7 @@ static pawl_code tensor_bytes(const char *name, enum st_dtype dtype, uint32_t ra
     return PAWL_OK;
 }
 
-pawl_code st_header_add(struct st_header *h, const char *name, enum st_dtype dtype, uint32_t rank,
+pawl_code st_header_add(struct st_header *h, const char *name, enum pawl_dtype dtype, uint32_t rank,
                         const uint64_t *shape, uint64_t begin, struct pawl_error *e) {
     struct st_tensor t = {.dtype = dtype, .rank = rank, .begin = begin};
     pawl_code code = tensor_bytes(name, dtype, rank, shape, &t.bytes, e);

@@ -11,37 +11,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <pawl/tensor.h>
+
 #include "base/bytes.h"
 #include "base/error.h"
 
-enum st_dtype { /* order is ours; the file holds the names */
-                ST_BOOL,
-                ST_U8,
-                ST_I8,
-                ST_F8_E5M2,
-                ST_F8_E4M3,
-                ST_I16,
-                ST_U16,
-                ST_F16,
-                ST_BF16,
-                ST_I32,
-                ST_U32,
-                ST_F32,
-                ST_F64,
-                ST_I64,
-                ST_U64,
-                ST_DTYPE_COUNT
-};
-
-const char *st_dtype_name(enum st_dtype dtype); /* "F32" */
-uint32_t st_dtype_bytes(enum st_dtype dtype);
+const char *st_dtype_name(enum pawl_dtype dtype); /* "F32" */
+uint32_t st_dtype_bytes(enum pawl_dtype dtype);
 
 /* Largest header accepted, in bytes; the reference reader refuses more. */
 #define ST_HEADER_BYTES_MAX 100000000u
 
 struct st_tensor {
     char *name;
-    enum st_dtype dtype;
+    enum pawl_dtype dtype;
     uint32_t rank;   /* 0 is a scalar */
     uint64_t *shape; /* [rank]; dimensions may be 0 */
     uint64_t begin;  /* bytes from the start of the data */
@@ -60,7 +43,7 @@ struct st_header { /* all zero is empty; owned, st_header_close frees */
 void st_header_close(struct st_header *h);
 
 /* Append a tensor (its name and shape are copied) placed at `begin`. */
-pawl_code st_header_add(struct st_header *h, const char *name, enum st_dtype dtype, uint32_t rank,
+pawl_code st_header_add(struct st_header *h, const char *name, enum pawl_dtype dtype, uint32_t rank,
                         const uint64_t *shape, uint64_t begin, struct pawl_error *e);
 pawl_code st_header_set(struct st_header *h, const char *key, const char *value, struct pawl_error *e);
 const char *st_header_get(const struct st_header *h, const char *key); /* null if absent */

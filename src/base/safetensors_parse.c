@@ -162,7 +162,7 @@ static pawl_code parse_u64_array(struct parser *p, uint64_t *out, uint32_t max, 
 /* --- the object --- */
 
 struct entry { /* one tensor's fields, as they come */
-    enum st_dtype dtype;
+    enum pawl_dtype dtype;
     uint32_t rank;
     uint64_t shape[RANK_MAX];
     uint64_t place[2];
@@ -174,7 +174,7 @@ static pawl_code parse_dtype(struct parser *p, struct entry *t, const char *name
     pawl_code code = parse_string(p, text);
     if (code != PAWL_OK) return code;
     t->dtype = st_dtype_of_name(text_of(text));
-    if (t->dtype == ST_DTYPE_COUNT)
+    if (t->dtype == PAWL_DTYPE_COUNT)
         return error_set(p->e, PAWL_FORMAT, 0, "tensor \"%.200s\": unknown dtype \"%.40s\"", name,
                          text_of(text));
     return PAWL_OK;
@@ -201,7 +201,7 @@ static pawl_code parse_field(struct parser *p, struct entry *t, const char *name
 }
 
 static pawl_code parse_tensor(struct parser *p, struct st_header *h, const char *name) {
-    struct entry t = {.dtype = ST_DTYPE_COUNT};
+    struct entry t = {.dtype = PAWL_DTYPE_COUNT};
     pawl_code code;
     if (!take(p, '{')) return refuse(p, "{");
     do {

@@ -4,8 +4,8 @@
 
 #include "base/safetensors.h"
 
-/* ST_DTYPE_COUNT when no dtype has this name. */
-enum st_dtype st_dtype_of_name(const char *name);
+/* PAWL_DTYPE_COUNT when no dtype has this name. */
+enum pawl_dtype st_dtype_of_name(const char *name);
 
 /* No overlong forms, no surrogates, nothing above U+10FFFF. */
 bool st_utf8_valid(const uint8_t *s, size_t size);

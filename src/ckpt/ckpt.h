@@ -1,8 +1,9 @@
 /* When a save counts: slots, checksums, commit, restore.
  *
  * WRITER. One engine per rank writes into that rank's own store. A save is the rank's part of one version:
- * pieces (row ranges of named tensors) written straight from the caller's immutable buffers into a slot,
- * which is a file that is a valid safetensors file, in chunks, several at once, several saves in flight.
+ * tensors (boxes of named global ones) written straight from the caller's immutable buffers, or through a
+ * bounded staging memory, into a slot, which is a file that is a valid safetensors file, in chunks, several
+ * at once, several saves in flight.
  * Order: all chunks complete -> data flushed -> header (names, shapes, slices, checksum of every chunk,
  * identity, blob) durable -> commit record durable -> reported ok. Records carry a counter that only grows. A
  * slot is reused only when the save in it can no longer be needed (see ckpt_durable). Flushes are shared
@@ -41,37 +42,69 @@ struct ckpt_config {
     uint32_t in_flight; /* N >= 1: saves at once */
     uint32_t keep;      /* K >= 1: durable steps kept */
     uint64_t chunk_bytes; /* multiple of STORE_BLOCK; 0: the default */
+    uint32_t writers;     /* operations at the device at once; 0: as the store advises */
+    /* Memory for chunks that cannot be written from where they lie (staged, unaligned, of another kind of
+     * memory), taken at open and never exceeded; at least one chunk whatever its size. 0: the default. */
+    uint64_t staging_bytes;
+    bool unchecked; /* write no checksums of the data: faster, and readers refuse it unless told otherwise */
     bool background;
 };
 
-/* Rows row_begin..row_end-1 of a tensor (a scalar, rank 0, is one row). `data` points to the first of these
- * rows, is aligned to nothing in particular, and stays put and unchanged until the save is reported. */
-struct ckpt_piece {
-    const char *name;
-    enum st_dtype dtype;
-    uint32_t rank;
-    const uint64_t *shape; /* of the whole tensor */
-    uint64_t row_begin, row_end;
-    const void *data;
+/* What is saved again and again: names, types, shapes, slices and places of tensors. Made once, a save of it
+ * costs no planning. Immutable; any number of saves, engines and threads may use it at once; a save in flight
+ * holds it. */
+struct ckpt_layout;
+/* ARGUMENT names tensor and field. Everything is copied but the data. */
+pawl_code ckpt_layout_new(const struct pawl_tensor *tensors, uint32_t count, struct ckpt_layout **out,
+                          struct pawl_error *e);
+void ckpt_layout_release(struct ckpt_layout *layout); /* accepts null */
+
+/* One rank's share when `part_count` replicas that hold the same tensors write them together: every element
+ * of every tensor is in exactly one share, shares differ by little more than a row in bytes. Deterministic:
+ * all replicas that pass equal tensors get matching shares. */
+struct ckpt_share {
+    struct pawl_tensor *tensors;
+    uint32_t count;
+    uint32_t *source; /* [count], which of the given tensors */
+    uint64_t *offset; /* [count], bytes from that tensor's data to this one's */
+    uint64_t bytes;
 };
+pawl_code ckpt_share_init(const struct pawl_tensor *tensors, uint32_t count, uint32_t part,
+                          uint32_t part_count, struct ckpt_share *out, struct pawl_error *e);
+void ckpt_share_close(struct ckpt_share *share);
 
 struct ckpt_save {
-    uint64_t step;                   /* 1 or more */
-    uint32_t unit, unit_count;       /* pipeline stage and number of stages */
-    uint32_t part, part_count;       /* of this unit */
-    const struct ckpt_piece *pieces; /* copied, with names and shapes; the data is not */
-    uint32_t piece_count;
-    const void *blob; /* copied: what must be frozen with the state (JSON text by convention) */
+    uint64_t step;                     /* 1 or more */
+    uint64_t tag;                      /* the caller's, returned in the events; need not be unique */
+    uint32_t unit, unit_count;         /* pipeline stage and number of stages */
+    uint32_t part, part_count;         /* of this unit */
+    const struct pawl_tensor *tensors; /* copied, with names and shapes; the data is not */
+    uint32_t tensor_count;
+    const struct ckpt_layout *layout; /* instead of `tensors`; null: those */
+    void *const *data; /* with layout: where each tensor lies this time; null: as in the layout */
+    const void *blob;  /* copied: what must be frozen with the state (JSON text by convention) */
     size_t blob_bytes;
+    /* False: the data stays put and unchanged until CKPT_CAPTURED, or the end where that is not asked for; it
+     * is written from where it lies if it can be. True: everything goes through the staging memory, saves
+     * begun earlier first, so that the data is the caller's again as soon as possible. */
+    bool staged;
+    bool want_captured; /* report CKPT_CAPTURED too */
+};
+
+enum ckpt_event_kind {
+    CKPT_ENDED,   /* the last event of a save */
+    CKPT_CAPTURED /* the data is the caller's again: copied, or written. At most once, before CKPT_ENDED; not
+                     for a save that failed before (its end says so) */
 };
 
 struct ckpt_event {
-    uint64_t step;
+    enum ckpt_event_kind kind;
+    uint64_t step, tag;
     uint32_t part, part_count;
-    pawl_code code; /* OK: this part is committed and durable */
+    pawl_code code; /* of ENDED: OK: this part is committed and durable; CANCELLED: see ckpt_cancel */
     struct pawl_error error;
     uint64_t bytes;
-    int64_t write_ns, total_ns; /* begin to data written, begin to committed */
+    int64_t capture_ns, write_ns, total_ns; /* from begin to captured, to data written, to committed */
 };
 
 /* `store` is borrowed until ckpt_close and is then used by the engine alone. */
@@ -82,10 +115,17 @@ pawl_code ckpt_open(const struct ckpt_config *config, struct store *store, struc
 pawl_code ckpt_close(struct ckpt *c, int64_t deadline_ns, struct pawl_error *e);
 
 /* Start a save. BUSY when N are in flight: nothing happened. Steps may repeat (another part_count). A save is
- * in flight from here until its event was polled. ARGUMENT names the piece and the field. */
+ * in flight from here until its event was polled. ARGUMENT names the tensor and the field. */
 pawl_code ckpt_save_begin(struct ckpt *c, const struct ckpt_save *save, struct pawl_error *e);
 /* Progress (without background) and news; never blocks on the device. */
 uint32_t ckpt_poll(struct ckpt *c, struct ckpt_event *out, uint32_t max);
+/* Give up the saves with this tag that have not begun to commit: they end with CANCELLED once nothing of them
+ * is under way. The same happens by itself to a save that is overtaken: older than the K newest durable
+ * steps, so that nobody will ever ask for it. */
+void ckpt_cancel(struct ckpt *c, uint64_t tag);
+/* Sleep until there may be news for ckpt_poll, ckpt_wake was called from any thread, or the time is over. */
+void ckpt_wait(struct ckpt *c, int64_t timeout_ns);
+void ckpt_wake(struct ckpt *c);
 int ckpt_fd(const struct ckpt *c); /* -1 without background */
 uint32_t ckpt_in_flight(const struct ckpt *c);
 /* Operations of the device completed so far: grows as long as saves get on. Callable from any thread. */
@@ -108,6 +148,11 @@ pawl_code ckpt_settle(struct store *store, struct pawl_error *e);
 
 /* ---- reading ---- */
 struct ckpt_set;
+struct ckpt_set_options {       /* all zero is valid */
+    const uint8_t *run_id;      /* null: any, but all the same */
+    bool unchecked;             /* accept slots that were written without checksums */
+    const struct store *prefer; /* take from this store what it holds, before others; null: any order */
+};
 struct ckpt_step {
     uint64_t step;
     uint64_t incarnation;
@@ -120,6 +165,9 @@ struct ckpt_step {
  * ckpt_set_problem. FOREIGN when a slot belongs to another run than run_id (null: any, but all the same). */
 pawl_code ckpt_set_open(struct store *const *stores, uint32_t count, const uint8_t *run_id,
                         struct ckpt_set **out, struct pawl_error *e);
+pawl_code ckpt_set_open_with(struct store *const *stores, uint32_t count,
+                             const struct ckpt_set_options *options, struct ckpt_set **out,
+                             struct pawl_error *e);
 void ckpt_set_close(struct ckpt_set *set);
 /* Newest first, complete and incomplete ones. */
 uint32_t ckpt_set_count(const struct ckpt_set *set);
@@ -129,7 +177,7 @@ const char *ckpt_set_problem(const struct ckpt_set *set, uint32_t index);
 
 struct ckpt_tensor {
     const char *name;
-    enum st_dtype dtype;
+    enum pawl_dtype dtype;
     uint32_t rank;
     const uint64_t *shape;
     uint32_t unit;
@@ -137,14 +185,30 @@ struct ckpt_tensor {
 uint32_t ckpt_set_tensor_count(const struct ckpt_set *set, uint32_t index);
 const struct ckpt_tensor *ckpt_set_tensor(const struct ckpt_set *set, uint32_t index, uint32_t tensor);
 
-/* Rows of a tensor of step `index` (place in the list) into `out`; dtype and shape must match what is stored.
- * Errors: NOT_FOUND (no such tensor or a hole, named), FORMAT (shape or dtype differ, both named), CORRUPT,
- * IO. */
-pawl_code ckpt_set_read(struct ckpt_set *set, uint32_t index, const struct ckpt_piece *want, void *out,
+/* A slice of a tensor of step `index` (place in the list) into want->data; dtype and shape must match what is
+ * stored. Errors: NOT_FOUND (no such tensor or a hole, named), FORMAT (shape or dtype differ, both named),
+ * CORRUPT, IO. */
+pawl_code ckpt_set_read(struct ckpt_set *set, uint32_t index, const struct pawl_tensor *want,
                         struct pawl_error *e);
+/* Several at once: in the order in which they lie in the files, several stores at the same time, each chunk
+ * read once. The first error ends it; what was written to the targets is then of no meaning. */
+pawl_code ckpt_set_read_many(struct ckpt_set *set, uint32_t index, const struct pawl_tensor *want,
+                             uint32_t count, struct pawl_error *e);
+/* Bytes of data read from the devices so far, in all and from one of the stores. */
+uint64_t ckpt_set_bytes_read(const struct ckpt_set *set, const struct store *from); /* null: all */
 /* The blob of a unit (from its part 0); points into the set. */
 pawl_code ckpt_set_blob(struct ckpt_set *set, uint32_t index, uint32_t unit, const void **blob, size_t *bytes,
                         struct pawl_error *e);
+/* The slots of step `index`, for inspection; pointers into the set. */
+struct ckpt_part {
+    const struct store *store;
+    const char *file; /* name in the store's folder */
+    uint32_t unit, part, part_count;
+    uint64_t file_bytes, data_bytes, counter;
+    bool unchecked;
+};
+uint32_t ckpt_set_part_count(const struct ckpt_set *set, uint32_t index);
+struct ckpt_part ckpt_set_part(const struct ckpt_set *set, uint32_t index, uint32_t part);
 /* Read and verify every byte of step `index`; the first damage is the error. */
 pawl_code ckpt_set_verify(struct ckpt_set *set, uint32_t index, struct pawl_error *e);
 

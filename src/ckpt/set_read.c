@@ -226,7 +226,7 @@ uint64_t set_row_bytes(const struct st_tensor *t) {
     return bytes;
 }
 
-static void shape_text(char *out, size_t size, enum st_dtype dtype, uint32_t rank, const uint64_t *shape,
+static void shape_text(char *out, size_t size, enum pawl_dtype dtype, uint32_t rank, const uint64_t *shape,
                        uint64_t rows) {
     size_t at = (size_t)snprintf(out, size, "%s[", st_dtype_name(dtype));
     for (uint32_t i = 0; i < rank && at < size; i++)
@@ -234,7 +234,7 @@ static void shape_text(char *out, size_t size, enum st_dtype dtype, uint32_t ran
     if (at < size) snprintf(out + at, size - at, "]");
 }
 
-static bool matches(const struct ckpt_set *set, const struct set_ref *ref, const struct ckpt_piece *want) {
+static bool matches(const struct ckpt_set *set, const struct set_ref *ref, const struct pawl_tensor *want) {
     const struct slot_info *s = &set->parts[ref->part].info;
     const struct st_tensor *t = &s->header.tensors[ref->tensor];
     if (t->dtype != want->dtype || t->rank != want->rank) return false;
@@ -260,15 +260,12 @@ static uint32_t find_name(const struct set_group *g, const char *name, uint32_t 
 }
 
 static pawl_code check_want(const struct ckpt_set *set, const struct set_group *g,
-                            const struct ckpt_piece *want, uint32_t first, uint32_t end,
+                            const struct pawl_tensor *want, uint32_t first, uint32_t end,
                             struct pawl_error *e) {
     if (first == end)
         return error_set(e, PAWL_NOT_FOUND, 0, "step %" PRIu64 " has no tensor '%.200s'", g->step.step,
                          want->name);
     uint64_t rows = want->rank == 0 ? 1 : want->shape[0];
-    if (want->row_begin > want->row_end || want->row_end > rows)
-        return error_set(e, PAWL_ARGUMENT, 0, "tensor '%.200s': rows %" PRIu64 " to %" PRIu64 " of %" PRIu64,
-                         want->name, want->row_begin, want->row_end, rows);
     for (uint32_t i = first; i < end; i++)
         if (matches(set, &g->refs[i], want)) return PAWL_OK;
     const struct slot_info *s = &set->parts[g->refs[first].part].info;
@@ -290,9 +287,9 @@ static pawl_code read_rows(struct ckpt_set *set, const struct set_ref *ref, uint
 }
 
 struct rows { /* of a tensor, being read */
-    const struct ckpt_piece *want;
+    const struct pawl_tensor *want;
     uint32_t first, end; /* refs */
-    uint64_t at;
+    uint64_t at, row_end;
     uint8_t *out;
 };
 
@@ -304,7 +301,7 @@ static pawl_code read_some(struct ckpt_set *set, struct set_group *g, struct row
         const struct slot_info *s = &set->parts[ref->part].info;
         const struct slot_slice *slice = &s->slices[ref->tensor];
         if (!matches(set, ref, r->want) || r->at < slice->row_begin || r->at >= slice->row_end) continue;
-        uint64_t to = slice->row_end < r->want->row_end ? slice->row_end : r->want->row_end;
+        uint64_t to = slice->row_end < r->row_end ? slice->row_end : r->row_end;
         struct pawl_error why = {0};
         pawl_code code = read_rows(set, ref, r->at, to, r->out, &why);
         if (code == PAWL_OK) {
@@ -327,14 +324,33 @@ static struct set_group *group_at(struct ckpt_set *set, uint32_t index, struct p
     return NULL;
 }
 
-pawl_code ckpt_set_read(struct ckpt_set *set, uint32_t index, const struct ckpt_piece *want, void *out,
+/* The rows of a slice that is whole in all other dimensions. */
+static pawl_code rows_of(struct rows *r, struct pawl_error *e) {
+    const struct pawl_tensor *want = r->want;
+    r->row_end = want->rank == 0 ? 1 : want->shape[0];
+    for (uint32_t i = 0; i < want->rank; i++) {
+        uint64_t begin = want->begin != NULL ? want->begin[i] : 0;
+        uint64_t extent = want->extent != NULL ? want->extent[i] : want->shape[i] - begin;
+        if (begin > want->shape[i] || extent > want->shape[i] - begin || (i > 0 && extent != want->shape[i]))
+            return error_set(e, PAWL_ARGUMENT, 0,
+                             "tensor '%.200s', dimension %u: %" PRIu64 " from %" PRIu64 " on of %" PRIu64,
+                             want->name, i, extent, begin, want->shape[i]);
+        if (i == 0) r->at = begin;
+        if (i == 0) r->row_end = begin + extent;
+    }
+    return PAWL_OK;
+}
+
+pawl_code ckpt_set_read(struct ckpt_set *set, uint32_t index, const struct pawl_tensor *want,
                         struct pawl_error *e) {
     struct set_group *g = group_at(set, index, e);
     if (g == NULL) return PAWL_ARGUMENT;
-    struct rows r = {.want = want, .at = want->row_begin, .out = out};
+    struct rows r = {.want = want, .out = want->data};
+    pawl_code code = rows_of(&r, e);
+    if (code != PAWL_OK) return code;
     r.end = find_name(g, want->name, &r.first);
-    pawl_code code = check_want(set, g, want, r.first, r.end, e);
-    while (code == PAWL_OK && r.at < want->row_end) code = read_some(set, g, &r, e);
+    code = check_want(set, g, want, r.first, r.end, e);
+    while (code == PAWL_OK && r.at < r.row_end) code = read_some(set, g, &r, e);
     return code;
 }
 

@@ -19,8 +19,8 @@
 #define NAME_BYTES_MAX 4096u
 
 struct planned { /* one piece with what is derived from it */
-    const struct ckpt_piece *piece;
-    uint64_t bytes, row_count;
+    const struct pawl_tensor *piece;
+    uint64_t bytes, row_begin, row_end, row_count;
     uint32_t index;
     uint32_t run;
     bool renamed; /* another piece of the same tensor comes before it */
@@ -52,24 +52,39 @@ static pawl_code no_memory(struct pawl_error *e) {
 
 static pawl_code bad_piece(const struct planned *p, struct pawl_error *e, const char *field,
                            const char *wanted) {
-    return error_set(e, PAWL_ARGUMENT, 0, "save: piece %u '%.200s': %s: wanted %s", p->index,
+    return error_set(e, PAWL_ARGUMENT, 0, "save: tensor %u '%.200s': %s: wanted %s", p->index,
                      p->piece->name != NULL ? p->piece->name : "", field, wanted);
 }
 
+static pawl_code check_rows(struct planned *p, struct pawl_error *e) {
+    const struct pawl_tensor *piece = p->piece;
+    if (piece->rank > RANK_MAX) return bad_piece(p, e, "rank", "at most 64");
+    if (piece->rank > 0 && piece->shape == NULL) return bad_piece(p, e, "shape", "an address");
+    p->row_count = piece->rank == 0 ? 1 : piece->shape[0];
+    p->row_end = p->row_count;
+    for (uint32_t i = 0; i < piece->rank; i++) {
+        uint64_t begin = piece->begin != NULL ? piece->begin[i] : 0;
+        if (begin > piece->shape[i]) return bad_piece(p, e, "begin", "at most the shape");
+        uint64_t extent = piece->extent != NULL ? piece->extent[i] : piece->shape[i] - begin;
+        if (extent > piece->shape[i] - begin) return bad_piece(p, e, "extent", "begin + extent <= shape");
+        if (i > 0 && extent != piece->shape[i])
+            return bad_piece(p, e, "extent", "the whole of all dimensions but the first");
+        if (i == 0) p->row_begin = begin;
+        if (i == 0) p->row_end = begin + extent;
+    }
+    return PAWL_OK;
+}
+
 static pawl_code check_piece(struct planned *p, struct pawl_error *e) {
-    const struct ckpt_piece *piece = p->piece;
+    const struct pawl_tensor *piece = p->piece;
     if (piece->name == NULL || piece->name[0] == 0 || strlen(piece->name) > NAME_BYTES_MAX ||
         strncmp(piece->name, SLOT_OWN_PREFIX, strlen(SLOT_OWN_PREFIX)) == 0)
         return bad_piece(p, e, "name", "1 to 4096 bytes, not beginning with " SLOT_OWN_PREFIX);
     p->bytes = st_dtype_bytes(piece->dtype);
     if (p->bytes == 0) return bad_piece(p, e, "dtype", "a known one");
-    if (piece->rank > RANK_MAX) return bad_piece(p, e, "rank", "at most 64");
-    p->row_count = piece->rank == 0 ? 1 : piece->shape[0];
-    if (piece->row_begin > piece->row_end || piece->row_end > p->row_count)
-        return bad_piece(p, e, "rows", "begin <= end <= first dimension");
-    if (piece->rank == 0 && piece->row_begin != 0) return bad_piece(p, e, "rows", "0 to 1 of a scalar");
-    if (piece->rank == 0 && piece->row_end != 1) return bad_piece(p, e, "rows", "0 to 1 of a scalar");
-    bool fits = mem_mul(p->bytes, piece->row_end - piece->row_begin, &p->bytes);
+    pawl_code code = check_rows(p, e);
+    if (code != PAWL_OK) return code;
+    bool fits = mem_mul(p->bytes, p->row_end - p->row_begin, &p->bytes);
     for (uint32_t i = 1; i < piece->rank; i++) fits = fits && mem_mul(p->bytes, piece->shape[i], &p->bytes);
     if (!fits || p->bytes > INT64_MAX) return bad_piece(p, e, "shape", "a size that fits 63 bits");
     if (p->bytes > 0 && piece->data == NULL) return bad_piece(p, e, "data", "an address");
@@ -80,12 +95,12 @@ static int by_name_and_row(const void *a, const void *b) {
     const struct planned *x = *(struct planned *const *)a, *y = *(struct planned *const *)b;
     int order = strcmp(x->piece->name, y->piece->name);
     if (order != 0) return order;
-    if (x->piece->row_begin != y->piece->row_begin) return x->piece->row_begin < y->piece->row_begin ? -1 : 1;
-    if (x->piece->row_end != y->piece->row_end) return x->piece->row_end < y->piece->row_end ? -1 : 1;
+    if (x->row_begin != y->row_begin) return x->row_begin < y->row_begin ? -1 : 1;
+    if (x->row_end != y->row_end) return x->row_end < y->row_end ? -1 : 1;
     return x->index < y->index ? -1 : 1;
 }
 
-static bool same_tensor(const struct ckpt_piece *a, const struct ckpt_piece *b) {
+static bool same_tensor(const struct pawl_tensor *a, const struct pawl_tensor *b) {
     return a->dtype == b->dtype && a->rank == b->rank &&
            (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
 }
@@ -98,9 +113,9 @@ static pawl_code check_names(struct builder *b) {
     qsort(sorted, b->piece_count, sizeof *sorted, by_name_and_row);
     pawl_code code = PAWL_OK;
     for (uint32_t i = 1; i < b->piece_count && code == PAWL_OK; i++) {
-        const struct ckpt_piece *before = sorted[i - 1]->piece, *piece = sorted[i]->piece;
-        if (strcmp(before->name, piece->name) != 0) continue;
-        if (!same_tensor(before, piece))
+        const struct planned *before = sorted[i - 1], *piece = sorted[i];
+        if (strcmp(before->piece->name, piece->piece->name) != 0) continue;
+        if (!same_tensor(before->piece, piece->piece))
             code =
                 bad_piece(sorted[i], b->e, "dtype and shape", "the same as in the piece before of this name");
         else if (piece->row_begin < before->row_end || piece->row_begin == before->row_begin)
@@ -136,7 +151,7 @@ static bool is_large_and_aligned(const struct run *r) {
 
 /* ---- placing ---- */
 
-static pawl_code add_tensor(struct builder *b, const char *name, enum st_dtype dtype, uint32_t rank,
+static pawl_code add_tensor(struct builder *b, const char *name, enum pawl_dtype dtype, uint32_t rank,
                             const uint64_t *shape) {
     pawl_code code = st_header_add(&b->plan->header, name, dtype, rank, shape, b->at, b->e);
     return code == PAWL_FORMAT && b->e != NULL ? (b->e->code = PAWL_ARGUMENT) : code;
@@ -146,22 +161,22 @@ static pawl_code place_filler(struct builder *b, uint64_t bytes) {
     if (bytes == 0) return PAWL_OK;
     char name[32];
     snprintf(name, sizeof name, SLOT_OWN_PREFIX "filler_%u__", b->filler_count++);
-    pawl_code code = add_tensor(b, name, ST_U8, 1, &bytes);
+    pawl_code code = add_tensor(b, name, PAWL_U8, 1, &bytes);
     b->at += bytes;
     return code;
 }
 
 static pawl_code place_piece(struct builder *b, const struct planned *p) {
-    const struct ckpt_piece *piece = p->piece;
+    const struct pawl_tensor *piece = p->piece;
     uint64_t shape[RANK_MAX];
     if (piece->rank > 0) memcpy(shape, piece->shape, piece->rank * sizeof *shape);
-    if (piece->rank > 0) shape[0] = piece->row_end - piece->row_begin;
+    if (piece->rank > 0) shape[0] = p->row_end - p->row_begin;
     char name[NAME_BYTES_MAX + 32];
     snprintf(name, sizeof name, "%s", piece->name);
-    if (p->renamed) snprintf(name + strlen(name), 32, "@%" PRIu64, piece->row_begin);
-    if (p->renamed || piece->row_begin != 0 || piece->row_end != p->row_count)
-        bytes_printf(&b->slices, "%u %" PRIu64 " %" PRIu64 "%s\n", b->plan->header.tensor_count,
-                     piece->row_begin, p->row_count, p->renamed ? " @" : "");
+    if (p->renamed) snprintf(name + strlen(name), 32, "@%" PRIu64, p->row_begin);
+    if (p->renamed || p->row_begin != 0 || p->row_end != p->row_count)
+        bytes_printf(&b->slices, "%u %" PRIu64 " %" PRIu64 "%s\n", b->plan->header.tensor_count, p->row_begin,
+                     p->row_count, p->renamed ? " @" : "");
     pawl_code code = add_tensor(b, name, piece->dtype, piece->rank, shape);
     if (p->bytes > 0)
         b->plan->spans[b->plan->span_count++] = (struct slot_span){b->at, p->bytes, piece->data};
@@ -350,13 +365,13 @@ static pawl_code check_save(const struct ckpt_save *save, struct pawl_error *e) 
 }
 
 static pawl_code build(struct builder *b, const struct ckpt_config *config, const struct ckpt_save *save) {
-    b->pieces = calloc((size_t)save->piece_count + 1, sizeof *b->pieces);
-    b->runs = calloc((size_t)save->piece_count + 1, sizeof *b->runs);
+    b->pieces = calloc((size_t)save->tensor_count + 1, sizeof *b->pieces);
+    b->runs = calloc((size_t)save->tensor_count + 1, sizeof *b->runs);
     if (b->pieces == NULL || b->runs == NULL) return no_memory(b->e);
-    b->piece_count = save->piece_count;
+    b->piece_count = save->tensor_count;
     pawl_code code = PAWL_OK;
     for (uint32_t i = 0; i < b->piece_count && code == PAWL_OK; i++) {
-        b->pieces[i] = (struct planned){.piece = &save->pieces[i], .index = i};
+        b->pieces[i] = (struct planned){.piece = &save->tensors[i], .index = i};
         code = check_piece(&b->pieces[i], b->e);
     }
     if (code == PAWL_OK) code = check_names(b);

@@ -29,10 +29,12 @@ enum stage_tensor_flags {
     STAGE_TWICE = 8,       /* the tied embedding, in any cut: a micro-batch contributes to it twice */
 };
 
+#define STAGE_RANK_MAX 4u
+
 struct stage_tensor {
     char *name; /* Hugging Face GPT-2 name without "transformer." prefix rules applied by weights.h */
     uint32_t rank;
-    uint64_t shape[4];
+    uint64_t shape[STAGE_RANK_MAX];
     uint64_t offset; /* in floats, from the start of each of the three sections of a version */
     uint64_t count;  /* floats */
     uint32_t flags;

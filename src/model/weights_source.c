@@ -240,15 +240,16 @@ static pawl_code read_16(const struct weights_file *f, const struct st_tensor *t
         pawl_code code = read_at(f, offset, raw, (size_t)n * sizeof *raw, e);
         if (code != PAWL_OK) return code;
         for (uint64_t i = 0; i < n; i++)
-            out[at + i] = t->dtype == ST_F16 ? float_of_half(raw[i]) : float_of_bits((uint32_t)raw[i] << 16);
+            out[at + i] =
+                t->dtype == PAWL_F16 ? float_of_half(raw[i]) : float_of_bits((uint32_t)raw[i] << 16);
     }
     return PAWL_OK;
 }
 
 pawl_code weights_file_read(const struct weights_file *f, const struct st_tensor *t, uint64_t first,
                             uint64_t count, float *out, struct pawl_error *e) {
-    if (t->dtype == ST_F16 || t->dtype == ST_BF16) return read_16(f, t, first, count, out, e);
-    if (t->dtype != ST_F32)
+    if (t->dtype == PAWL_F16 || t->dtype == PAWL_BF16) return read_16(f, t, first, count, out, e);
+    if (t->dtype != PAWL_F32)
         return error_set(e, PAWL_FORMAT, 0, "%s: tensor %s is %s, wanted F32, F16 or BF16", f->path, t->name,
                          st_dtype_name(t->dtype));
     return read_at(f, f->header.data_offset + t->begin + first * sizeof *out, out,

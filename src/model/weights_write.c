@@ -133,7 +133,7 @@ static pawl_code make_header(const struct stage_tensor *tensors, uint32_t count,
         char name[128];
         bool head = strcmp(tensors[i].name, "lm_head.weight") == 0;
         snprintf(name, sizeof name, "%s%s", head ? "" : "transformer.", tensors[i].name);
-        code = st_header_add(&h, name, ST_F32, tensors[i].rank, tensors[i].shape, at, e);
+        code = st_header_add(&h, name, PAWL_F32, tensors[i].rank, tensors[i].shape, at, e);
         at += tensors[i].count * sizeof(float);
     }
     if (code == PAWL_OK) code = st_header_write(&h, 64, out, e);

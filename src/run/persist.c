@@ -35,17 +35,33 @@ static char *stored_name(const char *prefix, const struct stage_tensor *t) {
     return asprintf(&name, "%s%s", prefix, t->name) < 0 ? NULL : name;
 }
 
+struct slice {
+    uint64_t begin[STAGE_RANK_MAX], extent[STAGE_RANK_MAX];
+};
+
+struct rows {
+    uint64_t begin, end;
+};
+
 struct piece_list {
-    struct ckpt_piece *pieces;
+    struct pawl_tensor *pieces;
+    struct slice *slices; /* of each, where the piece's points to */
     char **names;
     uint32_t count;
     bool failed; /* no memory for a name */
 };
 
 static void add_piece(struct piece_list *list, const char *prefix, const struct stage_tensor *t,
-                      struct ckpt_piece piece) {
+                      struct pawl_tensor piece, struct rows rows) {
     char *name = stored_name(prefix, t);
     if (name == NULL) list->failed = true;
+    struct slice *slice = &list->slices[list->count];
+    for (uint32_t i = 0; i < piece.rank; i++) {
+        slice->begin[i] = i == 0 ? rows.begin : 0;
+        slice->extent[i] = i == 0 ? rows.end - rows.begin : piece.shape[i];
+    }
+    piece.begin = slice->begin;
+    piece.extent = slice->extent;
     piece.name = list->names[list->count] = name;
     list->pieces[list->count++] = piece;
 }
@@ -53,27 +69,27 @@ static void add_piece(struct piece_list *list, const char *prefix, const struct 
 static void add_tensor(struct piece_list *list, const struct stage *stage, const struct version *version,
                        uint32_t t, uint64_t lo, uint64_t hi) {
     const struct stage_tensor *tensor = &stage->tensors[t];
-    uint64_t row_begin = row_at(tensor, lo), row_end = row_at(tensor, hi);
+    struct rows rows = {row_at(tensor, lo), row_at(tensor, hi)};
     uint64_t row_elements = tensor->count / rows_of(tensor);
-    if (row_begin == row_end) return;
+    if (rows.begin == rows.end) return;
     for (int s = 0; s < SECTIONS; s++)
         add_piece(
             list, section_prefix[s], tensor,
-            (struct ckpt_piece){.dtype = ST_F32,
-                                .rank = tensor->rank,
-                                .shape = tensor->shape,
-                                .row_begin = row_begin,
-                                .row_end = row_end,
-                                .data = section_of(version, s) + tensor->offset + row_begin * row_elements});
-    if (row_begin == 0)
+            (struct pawl_tensor){.dtype = PAWL_F32,
+                                 .rank = tensor->rank,
+                                 .shape = tensor->shape,
+                                 .data = section_of(version, s) + tensor->offset + rows.begin * row_elements},
+            rows);
+    if (rows.begin == 0)
         add_piece(list, "exponent/", tensor,
-                  (struct ckpt_piece){.dtype = ST_I32, .row_end = 1, .data = &version->exponents[t]});
+                  (struct pawl_tensor){.dtype = PAWL_I32, .data = &version->exponents[t]}, rows);
 }
 
 pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct stage *stage,
                        const struct version *version, uint32_t part, uint32_t parts, struct pawl_error *e) {
     size_t most = (size_t)stage->tensor_count * (SECTIONS + 1);
     struct piece_list list = {.pieces = calloc(most, sizeof *list.pieces),
+                              .slices = calloc(most, sizeof *list.slices),
                               .names = calloc(most, sizeof *list.names)};
     struct bytes blob = {0};
     struct json j = json_begin(&blob);
@@ -83,7 +99,7 @@ pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct sta
     json_i64(&j, "samples", (int64_t)(version->number * spec_contributions(spec) * spec->parallel.batch));
     json_end_object(&j);
     pawl_code code = PAWL_MEMORY;
-    if (list.pieces == NULL || list.names == NULL || blob.failed) {
+    if (list.pieces == NULL || list.slices == NULL || list.names == NULL || blob.failed) {
         error_set(e, code, 0, "no memory to list %zu pieces of a save", most);
     } else {
         uint64_t lo = (uint64_t)((__uint128_t)stage->param_count * part / parts);
@@ -95,8 +111,8 @@ pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct sta
                                  .unit_count = stage->stage_count,
                                  .part = part,
                                  .part_count = parts,
-                                 .pieces = list.pieces,
-                                 .piece_count = list.count,
+                                 .tensors = list.pieces,
+                                 .tensor_count = list.count,
                                  .blob = blob.data,
                                  .blob_bytes = blob.size};
         code = list.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the names of a save")
@@ -104,18 +120,20 @@ pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct sta
     }
     for (uint32_t i = 0; i < list.count; i++) free(list.names[i]);
     free(list.pieces);
+    free(list.slices);
     free(list.names);
     bytes_close(&blob);
     return code;
 }
 
 static pawl_code read_whole(struct ckpt_set *set, uint32_t index, const char *prefix,
-                            const struct stage_tensor *t, struct ckpt_piece want, void *out,
+                            const struct stage_tensor *t, struct pawl_tensor want, void *out,
                             struct pawl_error *e) {
     char *name = stored_name(prefix, t);
     if (name == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory to read %s", t->name);
     want.name = name;
-    pawl_code code = ckpt_set_read(set, index, &want, out, e);
+    want.data = out;
+    pawl_code code = ckpt_set_read(set, index, &want, e);
     free(name);
     return code;
 }
@@ -124,13 +142,11 @@ static pawl_code load_tensor(struct ckpt_set *set, uint32_t index, const struct 
                              struct version *version, int32_t *exponent, struct pawl_error *e) {
     pawl_code code = PAWL_OK;
     for (int s = 0; s < SECTIONS && code == PAWL_OK; s++)
-        code = read_whole(
-            set, index, section_prefix[s], t,
-            (struct ckpt_piece){.dtype = ST_F32, .rank = t->rank, .shape = t->shape, .row_end = rows_of(t)},
-            section_of(version, s) + t->offset, e);
+        code = read_whole(set, index, section_prefix[s], t,
+                          (struct pawl_tensor){.dtype = PAWL_F32, .rank = t->rank, .shape = t->shape},
+                          section_of(version, s) + t->offset, e);
     if (code == PAWL_OK)
-        code = read_whole(set, index, "exponent/", t, (struct ckpt_piece){.dtype = ST_I32, .row_end = 1},
-                          exponent, e);
+        code = read_whole(set, index, "exponent/", t, (struct pawl_tensor){.dtype = PAWL_I32}, exponent, e);
     return code;
 }
 
@@ -175,10 +191,7 @@ static pawl_code read_all(struct ckpt_set *set, uint32_t index, const struct sta
     for (uint32_t t = 0; t < count; t++) {
         values[t] = mem_alloc(tensors[t].count * sizeof(float));
         if (values[t] == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %s", tensors[t].name);
-        struct ckpt_piece want = {.dtype = ST_F32,
-                                  .rank = tensors[t].rank,
-                                  .shape = tensors[t].shape,
-                                  .row_end = rows_of(&tensors[t])};
+        struct pawl_tensor want = {.dtype = PAWL_F32, .rank = tensors[t].rank, .shape = tensors[t].shape};
         pawl_code code = read_whole(set, index, "", &tensors[t], want, values[t], e);
         if (code != PAWL_OK) return code;
     }

@@ -147,9 +147,9 @@ static void write_gradients(const struct dump *d, const char *folder, double los
     snprintf(text, sizeof text, "%.17g", loss);
     require(st_header_set(&h, "loss", text, &e), &e);
     for (uint32_t i = 0; i < count; at += tensors[i].count * 4, i++)
-        require(st_header_add(&h, tensors[i].name, ST_F32, tensors[i].rank, tensors[i].shape, at, &e), &e);
+        require(st_header_add(&h, tensors[i].name, PAWL_F32, tensors[i].rank, tensors[i].shape, at, &e), &e);
     for (int i = 0; i < 2; i++, at += rows * 4)
-        require(st_header_add(&h, i == 0 ? "tokens" : "targets", ST_I32, 2,
+        require(st_header_add(&h, i == 0 ? "tokens" : "targets", PAWL_I32, 2,
                               (uint64_t[]){d->config.batch, d->config.context}, at, &e),
                 &e);
     require(st_header_write(&h, 8, &b, &e), &e);

@@ -16,16 +16,16 @@
 
 struct kit_tensor {
     const char *name;
-    enum st_dtype dtype;
+    enum pawl_dtype dtype;
     uint32_t rank;
     uint64_t shape[3];
 };
 
 static const struct kit_tensor kit_tensors[KIT_TENSORS] = {
-    {"wte.weight", ST_F32, 2, {37, 33}}, {"h.0.attn.weight", ST_BF16, 3, {12, 16, 17}},
-    {"h.0.ln.bias", ST_F64, 1, {13}},    {"flags", ST_BOOL, 1, {5}},
-    {"step_count", ST_I64, 0, {0}},      {"empty", ST_F32, 2, {0, 8}},
-    {"big", ST_F32, 2, {64, 64}},
+    {"wte.weight", PAWL_F32, 2, {37, 33}}, {"h.0.attn.weight", PAWL_BF16, 3, {12, 16, 17}},
+    {"h.0.ln.bias", PAWL_F64, 1, {13}},    {"flags", PAWL_BOOL, 1, {5}},
+    {"step_count", PAWL_I64, 0, {0}},      {"empty", PAWL_F32, 2, {0, 8}},
+    {"big", PAWL_F32, 2, {64, 64}},
 };
 
 static inline uint8_t kit_byte(uint64_t step, uint32_t tensor, uint64_t place) {
@@ -53,8 +53,33 @@ static inline uint64_t kit_row_bytes(uint32_t t) {
     return bytes;
 }
 
-struct kit_part { /* the pieces of part p of n, with memory of their own */
-    struct ckpt_piece pieces[KIT_TENSORS];
+struct kit_rows { /* where a slice of rows keeps its numbers */
+    uint64_t begin[8], extent[8];
+};
+
+/* Rows from..to-1 of `tensor`, at `data`. */
+static inline struct pawl_tensor kit_slice(struct kit_rows *rows, struct pawl_tensor tensor, uint64_t from,
+                                           uint64_t to, void *data) {
+    for (uint32_t i = 0; i < tensor.rank; i++) {
+        rows->begin[i] = i == 0 ? from : 0;
+        rows->extent[i] = i == 0 ? to - from : tensor.shape[i];
+    }
+    tensor.begin = rows->begin;
+    tensor.extent = rows->extent;
+    tensor.data = data;
+    return tensor;
+}
+
+static inline struct pawl_tensor kit_tensor(uint32_t t) {
+    return (struct pawl_tensor){.name = kit_tensors[t].name,
+                                .dtype = kit_tensors[t].dtype,
+                                .rank = kit_tensors[t].rank,
+                                .shape = kit_tensors[t].shape};
+}
+
+struct kit_part { /* the tensors of part p of n, with memory of their own */
+    struct pawl_tensor tensors[KIT_TENSORS];
+    struct kit_rows rows[KIT_TENSORS];
     uint32_t count;
     uint8_t *memory[KIT_TENSORS];
     char blob[64];
@@ -77,13 +102,8 @@ static inline struct kit_part *kit_part_new(uint64_t step, uint32_t part, uint32
         if (memory == NULL) abort();
         kit_fill(data, step, t, begin * row_bytes, bytes);
         p->memory[p->count] = memory;
-        p->pieces[p->count++] = (struct ckpt_piece){kit_tensors[t].name,
-                                                    kit_tensors[t].dtype,
-                                                    kit_tensors[t].rank,
-                                                    kit_tensors[t].shape,
-                                                    begin,
-                                                    end,
-                                                    data};
+        p->tensors[p->count] = kit_slice(&p->rows[p->count], kit_tensor(t), begin, end, data);
+        p->count++;
     }
     snprintf(p->blob, sizeof p->blob, "{\"step\": %" PRIu64 ", \"part\": %u}", step, part);
     return p;
@@ -101,8 +121,8 @@ static inline struct ckpt_save kit_save(const struct kit_part *p, uint64_t step,
                               .unit_count = 1,
                               .part = part,
                               .part_count = part_count,
-                              .pieces = p->pieces,
-                              .piece_count = p->count,
+                              .tensors = p->tensors,
+                              .tensor_count = p->count,
                               .blob = p->blob,
                               .blob_bytes = strlen(p->blob)};
 }
@@ -124,14 +144,9 @@ static inline pawl_code kit_check_step(struct ckpt_set *set, uint32_t index, str
         uint64_t rows = kit_rows(t), bytes = rows * kit_row_bytes(t);
         uint8_t *out = malloc(2 * bytes + 1), *wanted = out + bytes;
         if (out == NULL) abort();
-        struct ckpt_piece want = {kit_tensors[t].name,
-                                  kit_tensors[t].dtype,
-                                  kit_tensors[t].rank,
-                                  kit_tensors[t].shape,
-                                  0,
-                                  rows,
-                                  NULL};
-        pawl_code code = ckpt_set_read(set, index, &want, out, e);
+        struct pawl_tensor want = kit_tensor(t);
+        want.data = out;
+        pawl_code code = ckpt_set_read(set, index, &want, e);
         kit_fill(wanted, step, t, 0, bytes);
         if (code == PAWL_OK && memcmp(out, wanted, bytes) != 0) {
             fprintf(stderr, "WRONG BYTES: step %" PRIu64 ", tensor %s\n", step, kit_tensors[t].name);

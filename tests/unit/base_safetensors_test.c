@@ -45,9 +45,9 @@ static void a_header_that_was_written_reads_back(void **state) {
     struct st_header h = {0}, back;
     struct pawl_error e;
     const uint64_t shape[3] = {2, 3, 4}, empty[2] = {0, 5};
-    assert_int_equal(st_header_add(&h, "b \"q\" \\ \n \xc3\xa9", ST_F32, 3, shape, 8, &e), PAWL_OK);
-    assert_int_equal(st_header_add(&h, "scalar", ST_I64, 0, NULL, 0, &e), PAWL_OK);
-    assert_int_equal(st_header_add(&h, "empty", ST_BF16, 2, empty, 8, &e), PAWL_OK);
+    assert_int_equal(st_header_add(&h, "b \"q\" \\ \n \xc3\xa9", PAWL_F32, 3, shape, 8, &e), PAWL_OK);
+    assert_int_equal(st_header_add(&h, "scalar", PAWL_I64, 0, NULL, 0, &e), PAWL_OK);
+    assert_int_equal(st_header_add(&h, "empty", PAWL_BF16, 2, empty, 8, &e), PAWL_OK);
     assert_int_equal(st_header_set(&h, "step", "1", &e), PAWL_OK);
     assert_int_equal(st_header_set(&h, "format", "pt", &e), PAWL_OK);
     assert_int_equal(st_header_set(&h, "step", "2", &e), PAWL_OK);
@@ -61,7 +61,7 @@ static void a_header_that_was_written_reads_back(void **state) {
     assert_int_equal(back.data_bytes, 104);
     const struct st_tensor *t = st_header_find(&back, "b \"q\" \\ \n \xc3\xa9");
     assert_non_null(t);
-    assert_int_equal(t->dtype, ST_F32);
+    assert_int_equal(t->dtype, PAWL_F32);
     assert_int_equal(t->rank, 3);
     assert_memory_equal(t->shape, shape, sizeof shape);
     assert_int_equal(t->begin, 8);
@@ -78,12 +78,12 @@ static void a_header_that_was_written_reads_back(void **state) {
 
 static void every_dtype_has_a_name_that_reads_back_and_its_size(void **state) {
     (void)state;
-    static const uint32_t sizes[ST_DTYPE_COUNT] = {1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 8, 8, 8};
-    for (int d = 0; d < ST_DTYPE_COUNT; d++) {
+    static const uint32_t sizes[PAWL_DTYPE_COUNT] = {1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 8, 8, 8};
+    for (int d = 0; d < PAWL_DTYPE_COUNT; d++) {
         char text[128];
         struct st_header h;
         snprintf(text, sizeof text, "{\"x\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,%u]}}",
-                 st_dtype_name((enum st_dtype)d), 3 * sizes[d]);
+                 st_dtype_name((enum pawl_dtype)d), 3 * sizes[d]);
         assert_accepted(text, 3 * sizes[d], &h);
         assert_int_equal(h.tensors[0].dtype, d);
         st_header_close(&h);
@@ -206,14 +206,14 @@ static void a_table_with_holes_or_twins_is_not_written(void **state) {
     struct pawl_error e;
     struct bytes b = {0};
     const uint64_t one = 1;
-    assert_int_equal(st_header_add(&h, "a", ST_U8, 1, &one, 1, &e), PAWL_OK);
+    assert_int_equal(st_header_add(&h, "a", PAWL_U8, 1, &one, 1, &e), PAWL_OK);
     assert_int_equal(st_header_write(&h, 8, &b, &e), PAWL_FORMAT);
     assert_int_equal(b.size, 0);
-    assert_int_equal(st_header_add(&h, "a", ST_U8, 1, &one, 0, &e), PAWL_OK);
+    assert_int_equal(st_header_add(&h, "a", PAWL_U8, 1, &one, 0, &e), PAWL_OK);
     assert_int_equal(st_header_write(&h, 8, &b, &e), PAWL_FORMAT);
     assert_non_null(strstr(e.text, "two tensors"));
-    assert_int_equal(st_header_add(&h, "__metadata__", ST_U8, 1, &one, 2, &e), PAWL_FORMAT);
-    assert_int_equal(st_header_add(&h, "\xff", ST_U8, 1, &one, 2, &e), PAWL_FORMAT);
+    assert_int_equal(st_header_add(&h, "__metadata__", PAWL_U8, 1, &one, 2, &e), PAWL_FORMAT);
+    assert_int_equal(st_header_add(&h, "\xff", PAWL_U8, 1, &one, 2, &e), PAWL_FORMAT);
     assert_int_equal(st_header_set(&h, "k", "\xff", &e), PAWL_FORMAT);
     st_header_close(&h);
     bytes_close(&b);

@@ -99,8 +99,9 @@ static void any_rows_are_read_from_whichever_parts_hold_them(void **state) {
     uint8_t *out = malloc(37 * row_bytes);
     for (uint64_t from = 0; from < 37; from += 5)
         for (uint64_t to = from; to <= 37; to += 3) {
-            struct ckpt_piece want = {"wte.weight", ST_F32, 2, kit_tensors[0].shape, from, to, NULL};
-            assert_int_equal(ckpt_set_read(set, 0, &want, out, NULL), PAWL_OK);
+            struct kit_rows rows;
+            struct pawl_tensor want = kit_slice(&rows, kit_tensor(0), from, to, out);
+            assert_int_equal(ckpt_set_read(set, 0, &want, NULL), PAWL_OK);
             for (uint64_t i = 0; i < (to - from) * row_bytes; i++)
                 assert_int_equal(out[i], kit_byte(7, 0, from * row_bytes + i));
         }
@@ -237,34 +238,44 @@ static void bad_saves_are_refused_naming_the_field(void **state) {
     struct store *s = open_sim(sim, "r0");
     struct ckpt_config config = kit_config(1, 0, 2, 1);
     struct ckpt *c = open_engine(&config, s);
-    uint64_t shape[2] = {4, 4}, huge[2] = {UINT64_MAX, 8};
+    uint64_t shape[2] = {4, 4}, huge[2] = {UINT64_MAX, 8}, late[2] = {5, 0}, tall[2] = {5, 4}, zero[2] = {0};
     uint8_t data[64] = {0};
     struct {
-        struct ckpt_piece piece;
+        struct pawl_tensor tensor;
         const char *field;
     } bad[] = {
-        {{"", ST_F32, 2, shape, 0, 4, data}, "name"},
-        {{"__pawl_x", ST_F32, 2, shape, 0, 4, data}, "name"},
-        {{"a", ST_DTYPE_COUNT, 2, shape, 0, 4, data}, "dtype"},
-        {{"a", ST_F32, 65, shape, 0, 4, data}, "rank"},
-        {{"a", ST_F32, 2, shape, 3, 2, data}, "rows"},
-        {{"a", ST_F32, 2, shape, 0, 5, data}, "rows"},
-        {{"a", ST_F32, 0, NULL, 0, 2, data}, "rows"},
-        {{"a", ST_F32, 2, huge, 0, UINT64_MAX, data}, "shape"},
-        {{"a", ST_F32, 2, shape, 0, 4, NULL}, "data"},
-        {{"\xff", ST_F32, 2, shape, 0, 4, data}, "UTF-8"},
+        {{.name = "", .dtype = PAWL_F32, .rank = 2, .shape = shape, .data = data}, "name"},
+        {{.name = "__pawl_x", .dtype = PAWL_F32, .rank = 2, .shape = shape, .data = data}, "name"},
+        {{.name = "a", .dtype = PAWL_DTYPE_COUNT, .rank = 2, .shape = shape, .data = data}, "dtype"},
+        {{.name = "a", .dtype = PAWL_F32, .rank = 65, .shape = shape, .data = data}, "rank"},
+        {{.name = "a", .dtype = PAWL_F32, .rank = 2, .shape = shape, .begin = late, .data = data}, "begin"},
+        {{.name = "a",
+          .dtype = PAWL_F32,
+          .rank = 2,
+          .shape = shape,
+          .begin = zero,
+          .extent = tall,
+          .data = data},
+         "extent"},
+        {{.name = "a", .dtype = PAWL_F32, .rank = 2, .data = data}, "shape"},
+        {{.name = "a", .dtype = PAWL_F32, .rank = 2, .shape = huge, .data = data}, "shape"},
+        {{.name = "a", .dtype = PAWL_F32, .rank = 2, .shape = shape}, "data"},
+        {{.name = "\xff", .dtype = PAWL_F32, .rank = 2, .shape = shape, .data = data}, "UTF-8"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct pawl_error e = {0};
         struct ckpt_save one = {
-            .step = 1, .unit_count = 1, .part_count = 1, .pieces = &bad[i].piece, .piece_count = 1};
+            .step = 1, .unit_count = 1, .part_count = 1, .tensors = &bad[i].tensor, .tensor_count = 1};
         assert_int_equal(ckpt_save_begin(c, &one, &e), PAWL_ARGUMENT);
         if (strstr(e.text, bad[i].field) == NULL) fail_msg("'%s' does not name %s", e.text, bad[i].field);
         assert_int_equal(ckpt_save_begin(c, &one, NULL), PAWL_ARGUMENT);
     }
-    struct ckpt_piece twice[2] = {{"a", ST_F32, 2, shape, 0, 3, data}, {"a", ST_F32, 2, shape, 2, 4, data}};
+    struct pawl_tensor whole = {.name = "a", .dtype = PAWL_F32, .rank = 2, .shape = shape};
+    struct kit_rows rows[2];
+    struct pawl_tensor twice[2] = {kit_slice(&rows[0], whole, 0, 3, data),
+                                   kit_slice(&rows[1], whole, 2, 4, data)};
     struct ckpt_save overlapping = {
-        .step = 1, .unit_count = 1, .part_count = 1, .pieces = twice, .piece_count = 2};
+        .step = 1, .unit_count = 1, .part_count = 1, .tensors = twice, .tensor_count = 2};
     assert_int_equal(ckpt_save_begin(c, &overlapping, NULL), PAWL_ARGUMENT);
     struct ckpt_save no_step = {.unit_count = 1, .part_count = 1}, no_unit = {.step = 1, .part_count = 1};
     assert_int_equal(ckpt_save_begin(c, &no_step, NULL), PAWL_ARGUMENT);
@@ -340,12 +351,13 @@ static void reading_with_another_shape_or_name_says_so(void **state) {
     uint64_t shape[2] = {37, 34};
     uint8_t out[8];
     struct pawl_error e = {0};
-    struct ckpt_piece want = {"wte.weight", ST_F32, 2, shape, 0, 1, NULL};
-    assert_int_equal(ckpt_set_read(set, 0, &want, out, &e), PAWL_FORMAT);
+    struct pawl_tensor want = {
+        .name = "wte.weight", .dtype = PAWL_F32, .rank = 2, .shape = shape, .data = out};
+    assert_int_equal(ckpt_set_read(set, 0, &want, &e), PAWL_FORMAT);
     assert_non_null(strstr(e.text, "F32[37,33]"));
     assert_non_null(strstr(e.text, "F32[37,34]"));
     want.name = "wpe.weight";
-    assert_int_equal(ckpt_set_read(set, 0, &want, out, &e), PAWL_NOT_FOUND);
+    assert_int_equal(ckpt_set_read(set, 0, &want, &e), PAWL_NOT_FOUND);
     assert_non_null(strstr(e.text, "wpe.weight"));
     ckpt_set_close(set);
     store_close(s);
@@ -539,7 +551,7 @@ static void what_is_saved_does_not_change_with_the_callers_description(void **st
     struct kit_part *p = kit_part_new(5, 0, 1);
     struct ckpt_save one = kit_save(p, 5, 0, 1);
     assert_int_equal(ckpt_save_begin(c, &one, NULL), PAWL_OK);
-    memset(p->pieces, 0xee, sizeof p->pieces); /* pieces and blob are copied; the data is not */
+    memset(p->tensors, 0xee, sizeof p->tensors); /* pieces and blob are copied; the data is not */
     memset(p->blob, 'x', sizeof p->blob);
     memset(&one, 0xee, sizeof one);
     assert_int_equal(kit_wait(c, s).code, PAWL_OK);

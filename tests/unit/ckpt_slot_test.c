@@ -14,11 +14,11 @@
 
 struct tensor { /* of one random save */
     char name[16];
-    enum st_dtype dtype;
+    enum pawl_dtype dtype;
     uint32_t rank;
     uint64_t shape[2];
     uint64_t bytes;
-    const uint8_t *data;
+    uint8_t *data;
 };
 
 struct model {
@@ -49,7 +49,7 @@ static void lay_out(struct model *m, struct rng_stream *random) {
     }
 }
 
-static void add(struct model *m, enum st_dtype dtype, uint64_t rows, uint64_t columns, bool scalar) {
+static void add(struct model *m, enum pawl_dtype dtype, uint64_t rows, uint64_t columns, bool scalar) {
     struct tensor *t = &m->tensors[m->count];
     snprintf(t->name, sizeof t->name, "t%u", m->count++);
     t->dtype = dtype;
@@ -63,18 +63,18 @@ static void save_and_read(struct model *m, uint64_t chunk_bytes, struct rng_stre
     struct storesim *sim = storesim_new(rng_next(random));
     struct store *s = NULL;
     struct ckpt *c = NULL;
-    struct ckpt_piece pieces[MANY];
+    struct pawl_tensor pieces[MANY];
     for (uint32_t i = 0; i < m->count; i++) {
         struct tensor *t = &m->tensors[i];
-        pieces[i] = (struct ckpt_piece){
-            t->name, t->dtype, t->rank, t->shape, 0, t->rank == 0 ? 1 : t->shape[0], t->data};
+        pieces[i] = (struct pawl_tensor){
+            .name = t->name, .dtype = t->dtype, .rank = t->rank, .shape = t->shape, .data = t->data};
     }
     assert_int_equal(storesim_open(sim, "d", false, &s, NULL), PAWL_OK);
     struct ckpt_config config = kit_config(1, 0, 1, 1);
     config.chunk_bytes = chunk_bytes;
     assert_int_equal(ckpt_open(&config, s, &c, NULL), PAWL_OK);
     struct ckpt_save save = {
-        .step = 1, .unit_count = 1, .part_count = 1, .pieces = pieces, .piece_count = m->count};
+        .step = 1, .unit_count = 1, .part_count = 1, .tensors = pieces, .tensor_count = m->count};
     struct pawl_error e = {0};
     if (ckpt_save_begin(c, &save, &e) != PAWL_OK) fail_msg("%s", e.text);
     assert_int_equal(kit_wait(c, s).code, PAWL_OK);
@@ -100,17 +100,19 @@ static void save_and_read(struct model *m, uint64_t chunk_bytes, struct rng_stre
     assert_int_equal(ckpt_set_open(&s, 1, NULL, &set, NULL), PAWL_OK);
     uint8_t *out = mem_alloc(1u << 24);
     for (uint32_t i = 0; i < m->count; i++) {
-        struct ckpt_piece want = pieces[i];
+        struct pawl_tensor want = pieces[i];
         uint8_t *to = out + (i % 2) * 13; /* aligned and not */
-        if (ckpt_set_read(set, 0, &want, to, &e) != PAWL_OK) fail_msg("%s", e.text);
+        want.data = to;
+        if (ckpt_set_read(set, 0, &want, &e) != PAWL_OK) fail_msg("%s", e.text);
         assert_memory_equal(to, m->tensors[i].data, m->tensors[i].bytes);
         if (m->tensors[i].rank == 0) continue;
-        want.row_begin = rng_below(random, want.shape[0] + 1);
-        want.row_end = want.row_begin + rng_below(random, want.shape[0] - want.row_begin + 1);
+        uint64_t from = rng_below(random, want.shape[0] + 1);
+        uint64_t until = from + rng_below(random, want.shape[0] - from + 1);
         uint64_t row = st_dtype_bytes(want.dtype) * want.shape[1];
-        assert_int_equal(ckpt_set_read(set, 0, &want, to, NULL), PAWL_OK);
-        assert_memory_equal(to, m->tensors[i].data + want.row_begin * row,
-                            (want.row_end - want.row_begin) * row);
+        struct kit_rows rows;
+        want = kit_slice(&rows, want, from, until, to);
+        assert_int_equal(ckpt_set_read(set, 0, &want, NULL), PAWL_OK);
+        assert_memory_equal(to, m->tensors[i].data + from * row, (until - from) * row);
     }
     assert_int_equal(ckpt_set_verify(set, 0, NULL), PAWL_OK);
     ckpt_set_close(set);
@@ -131,7 +133,7 @@ static void sizes_around_every_boundary_come_back(void **state) {
             static struct model m;
             memset(&m, 0, sizeof m);
             for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-                add(&m, ST_U8, sizes[i], 1, false);
+                add(&m, PAWL_U8, sizes[i], 1, false);
                 if (!alone) continue;
                 lay_out(&m, &random);
                 save_and_read(&m, chunks[chunk], &random);
@@ -154,7 +156,7 @@ static void any_mixture_of_types_shapes_and_addresses_comes_back(void **state) {
         memset(&m, 0, sizeof m);
         uint64_t count = rng_below(&random, MANY), large = rng_below(&random, 4);
         for (uint64_t i = 0; i < count; i++) {
-            enum st_dtype dtype = (enum st_dtype)rng_below(&random, ST_DTYPE_COUNT);
+            enum pawl_dtype dtype = (enum pawl_dtype)rng_below(&random, PAWL_DTYPE_COUNT);
             bool is_large = large > 0 && rng_below(&random, 8) == 0;
             uint64_t rows = is_large ? 64u * (1 + rng_below(&random, 8)) : rng_below(&random, 20);
             uint64_t columns = is_large ? 512 + 64 * rng_below(&random, 2) : rng_below(&random, 300);
@@ -172,13 +174,18 @@ static void large_aligned_memory_is_written_from_where_it_lies(void **state) {
     (void)state;
     uint64_t shape[2] = {256, 1024}, odd_shape[2] = {300, 1023};
     uint8_t *a = mem_alloc(2u << 20), *b = mem_alloc(2u << 20), small[100] = {0};
-    struct ckpt_piece pieces[] = {
-        {"small", ST_U8, 1, (uint64_t[]){100}, 0, 100, small},
-        {"odd", ST_F32, 2, odd_shape, 0, 300, b},
-        {"first", ST_F32, 2, shape, 0, 256, a},
-        {"second", ST_F16, 2, shape, 0, 256, a + (1u << 20)}, /* back to back with the first */
+    struct pawl_tensor pieces[] = {
+        {.name = "small", .dtype = PAWL_U8, .rank = 1, .shape = (uint64_t[]){100}, .data = small},
+        {.name = "odd", .dtype = PAWL_F32, .rank = 2, .shape = odd_shape, .data = b},
+        {.name = "first", .dtype = PAWL_F32, .rank = 2, .shape = shape, .data = a},
+        {.name = "second", /* back to back with the first */
+         .dtype = PAWL_F16,
+         .rank = 2,
+         .shape = shape,
+         .data = a + (1u << 20)},
     };
-    struct ckpt_save save = {.step = 1, .unit_count = 1, .part_count = 1, .pieces = pieces, .piece_count = 4};
+    struct ckpt_save save = {
+        .step = 1, .unit_count = 1, .part_count = 1, .tensors = pieces, .tensor_count = 4};
     struct ckpt_config config = kit_config(1, 0, 1, 1);
     config.chunk_bytes = 1u << 20;
     struct slot_plan plan;
@@ -208,34 +215,35 @@ static void many_tiny_tensors_share_chunks_that_are_read_once(void **state) {
     struct storesim *sim = storesim_new(3);
     struct store *s = NULL;
     struct ckpt *c = NULL;
-    static struct ckpt_piece pieces[COUNT];
+    static struct pawl_tensor pieces[COUNT];
     static char names[COUNT][16];
     static uint32_t values[COUNT];
     for (uint32_t i = 0; i < COUNT; i++) {
         snprintf(names[i], sizeof names[i], "t%05u", i);
         values[i] = i * 2654435761u;
-        pieces[i] = (struct ckpt_piece){names[i], ST_U32, 0, NULL, 0, 1, &values[i]};
+        pieces[i] = (struct pawl_tensor){.name = names[i], .dtype = PAWL_U32, .data = &values[i]};
     }
     assert_int_equal(storesim_open(sim, "d", false, &s, NULL), PAWL_OK);
     struct ckpt_config config = kit_config(1, 0, 1, 1);
     assert_int_equal(ckpt_open(&config, s, &c, NULL), PAWL_OK);
     struct ckpt_save save = {
-        .step = 1, .unit_count = 1, .part_count = 1, .pieces = pieces, .piece_count = COUNT};
+        .step = 1, .unit_count = 1, .part_count = 1, .tensors = pieces, .tensor_count = COUNT};
     assert_int_equal(ckpt_save_begin(c, &save, NULL), PAWL_OK);
     assert_int_equal(kit_wait(c, s).code, PAWL_OK);
     assert_int_equal(ckpt_close(c, kit_soon(), NULL), PAWL_OK);
     struct ckpt_set *set = NULL;
     assert_int_equal(ckpt_set_open(&s, 1, NULL, &set, NULL), PAWL_OK);
     uint32_t value = 0;
-    assert_int_equal(ckpt_set_read(set, 0, &pieces[0], &value, NULL), PAWL_OK);
+    for (uint32_t i = 0; i < COUNT; i++) pieces[i].data = &value;
+    assert_int_equal(ckpt_set_read(set, 0, &pieces[0], NULL), PAWL_OK);
     /* From now on the device refuses to read: what is in the chunk already must do. */
     storesim_set_faults(sim, (struct storesim_faults){.read_eio = 1000000});
     for (uint32_t i = 0; i < 2048; i++) {
-        assert_int_equal(ckpt_set_read(set, 0, &pieces[i], &value, NULL), PAWL_OK);
+        assert_int_equal(ckpt_set_read(set, 0, &pieces[i], NULL), PAWL_OK);
         assert_int_equal(value, values[i]);
     }
     struct pawl_error e = {0};
-    assert_int_equal(ckpt_set_read(set, 0, &pieces[COUNT - 1], &value, &e), PAWL_IO);
+    assert_int_equal(ckpt_set_read(set, 0, &pieces[COUNT - 1], &e), PAWL_IO);
     assert_non_null(strstr(e.text, "EIO"));
     ckpt_set_close(set);
     store_close(s);
@@ -250,9 +258,12 @@ static void two_ranges_of_one_tensor_in_one_save_are_joined(void **state) {
     uint64_t shape[2] = {10, 3};
     uint8_t data[30], out[30] = {0};
     for (uint8_t i = 0; i < 30; i++) data[i] = i;
-    struct ckpt_piece pieces[] = {{"a", ST_U8, 2, shape, 6, 10, data + 18},
-                                  {"a", ST_U8, 2, shape, 0, 6, data}};
-    struct ckpt_save save = {.step = 1, .unit_count = 1, .part_count = 1, .pieces = pieces, .piece_count = 2};
+    struct kit_rows rows[2];
+    struct pawl_tensor want = {.name = "a", .dtype = PAWL_U8, .rank = 2, .shape = shape, .data = out};
+    struct pawl_tensor pieces[] = {kit_slice(&rows[0], want, 6, 10, data + 18),
+                                   kit_slice(&rows[1], want, 0, 6, data)};
+    struct ckpt_save save = {
+        .step = 1, .unit_count = 1, .part_count = 1, .tensors = pieces, .tensor_count = 2};
     struct ckpt_config config = kit_config(1, 0, 1, 1);
     assert_int_equal(storesim_open(sim, "d", false, &s, NULL), PAWL_OK);
     assert_int_equal(ckpt_open(&config, s, &c, NULL), PAWL_OK);
@@ -264,8 +275,7 @@ static void two_ranges_of_one_tensor_in_one_save_are_joined(void **state) {
     assert_int_equal(ckpt_set_tensor_count(set, 0), 1);
     assert_string_equal(ckpt_set_tensor(set, 0, 0)->name, "a");
     assert_int_equal(ckpt_set_tensor(set, 0, 0)->shape[0], 10);
-    struct ckpt_piece want = {"a", ST_U8, 2, shape, 0, 10, NULL};
-    assert_int_equal(ckpt_set_read(set, 0, &want, out, NULL), PAWL_OK);
+    assert_int_equal(ckpt_set_read(set, 0, &want, NULL), PAWL_OK);
     assert_memory_equal(out, data, 30);
     ckpt_set_close(set);
     store_close(s);

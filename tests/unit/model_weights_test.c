@@ -103,7 +103,7 @@ static uint16_t half_of(float f) { /* exact numbers only */
 }
 
 struct file_kind {
-    enum st_dtype dtype;
+    enum pawl_dtype dtype;
     const char *prefix;
     uint32_t first, end; /* tensors of the list */
     const char *skip;    /* a tensor left out */
@@ -125,10 +125,10 @@ static struct bytes file_of(const struct model *m, struct file_kind kind) {
             float f = m->values[from][k];
             uint32_t bits;
             memcpy(&bits, &f, sizeof bits);
-            if (kind.dtype == ST_F32) bytes_put_u32(&data, bits);
-            if (kind.dtype == ST_I32) bytes_put_u32(&data, bits);
-            if (kind.dtype == ST_BF16) bytes_put_u16(&data, (uint16_t)(bits >> 16));
-            if (kind.dtype == ST_F16) bytes_put_u16(&data, half_of(f));
+            if (kind.dtype == PAWL_F32) bytes_put_u32(&data, bits);
+            if (kind.dtype == PAWL_I32) bytes_put_u32(&data, bits);
+            if (kind.dtype == PAWL_BF16) bytes_put_u16(&data, (uint16_t)(bits >> 16));
+            if (kind.dtype == PAWL_F16) bytes_put_u16(&data, half_of(f));
         }
     }
     assert_int_equal(st_header_write(&h, 8, &b, NULL), PAWL_OK);
@@ -216,7 +216,7 @@ static void the_list_is_canonical_and_complete(void **state) {
 
 static void every_dtype_and_both_forms_of_names_are_read(void **state) {
     (void)state;
-    static const enum st_dtype dtypes[] = {ST_F32, ST_F16, ST_BF16};
+    static const enum pawl_dtype dtypes[] = {PAWL_F32, PAWL_F16, PAWL_BF16};
     struct model m = model_new(true);
     for (int d = 0; d < 3; d++) {
         for (int form = 0; form < 2; form++) {
@@ -239,7 +239,7 @@ static void half_precision_specials_are_kept(void **state) {
                                    NAN,      -0.0f,           -0x1p-24f};
     struct model m = model_new(true);
     struct folder f = folder_new();
-    struct bytes b = file_of(&m, (struct file_kind){.dtype = ST_F16, .prefix = "", .end = m.count});
+    struct bytes b = file_of(&m, (struct file_kind){.dtype = PAWL_F16, .prefix = "", .end = m.count});
     uint64_t data = st_header_size(b.data);
     for (size_t i = 0; i < 9; i++) {
         b.data[data + 2 * i] = (uint8_t)halves[i];
@@ -263,16 +263,16 @@ static void a_sharded_set_is_read_through_its_index(void **state) {
     (void)state;
     struct model m = model_new(false);
     struct folder f = folder_new();
-    file_put(&f, "a.safetensors", &m, (struct file_kind){.dtype = ST_F32, .prefix = "", .end = 10});
+    file_put(&f, "a.safetensors", &m, (struct file_kind){.dtype = PAWL_F32, .prefix = "", .end = 10});
     file_put(&f, "b.safetensors", &m,
-             (struct file_kind){.dtype = ST_BF16, .prefix = "", .first = 10, .end = m.count});
+             (struct file_kind){.dtype = PAWL_BF16, .prefix = "", .first = 10, .end = m.count});
     static const char index[] =
         "{\"metadata\":{\"total_size\":1},\"weight_map\":{\"wte.weight\":\"a.safetensors\","
         "\"wpe.weight\":\"a.safetensors\",\"lm_head.weight\":\"b.safetensors\"}}";
     file_write(&f, "model.safetensors.index.json", index, strlen(index));
     assert_reads(f.path, &m, 3);
     file_put(&f, "b.safetensors", &m,
-             (struct file_kind){.dtype = ST_BF16, .prefix = "", .first = 9, .end = m.count});
+             (struct file_kind){.dtype = PAWL_BF16, .prefix = "", .first = 9, .end = m.count});
     assert_refused(f.path, &m.config, PAWL_FORMAT, "is there twice");
     static const char *const bad[] = {"{\"weight_map\":{\"x\":\"../a.safetensors\"}}",
                                       "{\"weight_map\":{\"x\":\"b/a.safetensors\"}}",
@@ -296,10 +296,12 @@ static void what_is_missing_or_misshapen_is_named(void **state) {
     struct folder f = folder_new();
     assert_refused("/tmp/pawl-weights-none", &m.config, PAWL_NOT_FOUND, "ENOENT");
     assert_refused(f.path, &m.config, PAWL_NOT_FOUND, "neither model.safetensors nor");
-    file_put(&f, "model.safetensors", &m,
-             (struct file_kind){.dtype = ST_F32, .prefix = "", .end = m.count, .skip = "h.1.mlp.c_fc.bias"});
+    file_put(
+        &f, "model.safetensors", &m,
+        (struct file_kind){.dtype = PAWL_F32, .prefix = "", .end = m.count, .skip = "h.1.mlp.c_fc.bias"});
     assert_refused(f.path, &m.config, PAWL_NOT_FOUND, "no tensor h.1.mlp.c_fc.bias");
-    file_put(&f, "model.safetensors", &m, (struct file_kind){.dtype = ST_F32, .prefix = "", .end = m.count});
+    file_put(&f, "model.safetensors", &m,
+             (struct file_kind){.dtype = PAWL_F32, .prefix = "", .end = m.count});
     struct gpt_config other = m.config;
     other.context = 8;
     assert_refused(f.path, &other, PAWL_FORMAT,
@@ -307,9 +309,10 @@ static void what_is_missing_or_misshapen_is_named(void **state) {
     other = m.config;
     other.tied = false;
     assert_refused(f.path, &other, PAWL_NOT_FOUND, "no tensor lm_head.weight");
-    file_put(&f, "model.safetensors", &m, (struct file_kind){.dtype = ST_I32, .prefix = "", .end = m.count});
+    file_put(&f, "model.safetensors", &m,
+             (struct file_kind){.dtype = PAWL_I32, .prefix = "", .end = m.count});
     assert_refused(f.path, &m.config, PAWL_FORMAT, "is I32, wanted F32, F16 or BF16");
-    struct bytes b = file_of(&m, (struct file_kind){.dtype = ST_F32, .prefix = "", .end = m.count});
+    struct bytes b = file_of(&m, (struct file_kind){.dtype = PAWL_F32, .prefix = "", .end = m.count});
     file_write(&f, "model.safetensors", b.data, b.size - 1);
     assert_refused(f.path, &m.config, PAWL_FORMAT, "bytes of data, the file has");
     file_write(&f, "model.safetensors", b.data, 7);
@@ -325,10 +328,10 @@ static void a_tied_model_takes_only_a_head_that_is_its_embedding(void **state) {
     struct folder f = folder_new();
     file_put(&f, "model.safetensors", &m,
              (struct file_kind){
-                 .dtype = ST_F32, .prefix = "transformer.", .end = m.count, .extra = "lm_head.weight"});
+                 .dtype = PAWL_F32, .prefix = "transformer.", .end = m.count, .extra = "lm_head.weight"});
     assert_reads(f.path, &m, 2);
     file_put(&f, "model.safetensors", &untied,
-             (struct file_kind){.dtype = ST_F32, .prefix = "", .end = untied.count});
+             (struct file_kind){.dtype = PAWL_F32, .prefix = "", .end = untied.count});
     assert_refused(f.path, &m.config, PAWL_FORMAT, "set tied to false");
     folder_remove(&f);
     model_free(&m);
@@ -339,7 +342,8 @@ static void a_config_that_computes_something_else_is_refused(void **state) {
     (void)state;
     struct model m = model_new(true);
     struct folder f = folder_new();
-    file_put(&f, "model.safetensors", &m, (struct file_kind){.dtype = ST_F32, .prefix = "", .end = m.count});
+    file_put(&f, "model.safetensors", &m,
+             (struct file_kind){.dtype = PAWL_F32, .prefix = "", .end = m.count});
     static const char *const bad[][2] = {
         {"{\"n_head\":4}", "n_head is 4, the model has 3"},
         {"{\"n_inner\":12}", "n_inner is 12, the model has 48"},
