@@ -151,8 +151,8 @@ static void begin(struct writer *w) {
                                  .unit_count = 1,
                                  .part = r,
                                  .part_count = w->o->ranks,
-                                 .pieces = p->pieces,
-                                 .piece_count = p->count,
+                                 .tensors = p->tensors,
+                                 .tensor_count = p->count,
                                  .blob = p->blob,
                                  .blob_bytes = strlen(p->blob)};
         if (ckpt_save_begin(w->engines[r], &save, &e) != PAWL_OK) stop("begin", &e);
@@ -182,6 +182,7 @@ static uint32_t take_events(struct writer *w, uint32_t rank) {
     struct ckpt_event events[CKPT_IN_FLIGHT_MAX];
     uint32_t count = ckpt_poll(w->engines[rank], events, CKPT_IN_FLIGHT_MAX);
     for (uint32_t i = 0; i < count; i++) {
+        if (events[i].kind != CKPT_ENDED) continue;
         if (events[i].code != PAWL_OK) stop("save", &events[i].error);
         struct flight *f = flight_of(w, events[i].step);
         if (++f->acks == w->o->ranks) acknowledge(w, f);

@@ -12,7 +12,7 @@
 
 struct state_tensor {
     const char *name;
-    enum st_dtype dtype;
+    enum pawl_dtype dtype;
     uint32_t rank;
     uint64_t shape[3];
 };
@@ -20,12 +20,12 @@ struct state_tensor {
 /* The tensors of a step. About 0.9 MB. */
 static inline void state_shapes(uint64_t step, struct state_tensor out[STATE_TENSORS]) {
     const struct state_tensor all[STATE_TENSORS] = {
-        {"wte.weight", ST_F32, 2, {211 + step % 7 * 13, 257}},
-        {"h.0.attn.weight", ST_BF16, 3, {5 + step % 3, 31, 701}},
-        {"h.0.mlp.weight", ST_F32, 2, {64, 1024}}, /* whole pages: written from where it lies */
-        {"h.0.ln.bias", ST_F64, 1, {13 + step % 2}},
-        {"mask", ST_BOOL, 1, {5 + step % 11}},
-        {"step_count", ST_I64, 0, {0}},
+        {"wte.weight", PAWL_F32, 2, {211 + step % 7 * 13, 257}},
+        {"h.0.attn.weight", PAWL_BF16, 3, {5 + step % 3, 31, 701}},
+        {"h.0.mlp.weight", PAWL_F32, 2, {64, 1024}}, /* whole pages: written from where it lies */
+        {"h.0.ln.bias", PAWL_F64, 1, {13 + step % 2}},
+        {"mask", PAWL_BOOL, 1, {5 + step % 11}},
+        {"step_count", PAWL_I64, 0, {0}},
     };
     memcpy(out, all, sizeof all);
 }
@@ -33,9 +33,13 @@ static inline void state_shapes(uint64_t step, struct state_tensor out[STATE_TEN
 static inline uint64_t state_rows(const struct state_tensor *t) { return t->rank == 0 ? 1 : t->shape[0]; }
 
 static inline uint64_t state_row_bytes(const struct state_tensor *t) {
-    uint64_t bytes = st_dtype_bytes(t->dtype);
+    uint64_t bytes = pawl_dtype_bits(t->dtype) / 8;
     for (uint32_t i = 1; i < t->rank; i++) bytes *= t->shape[i];
     return bytes;
+}
+
+static inline struct pawl_tensor state_view(const struct state_tensor *t) {
+    return (struct pawl_tensor){.name = t->name, .dtype = t->dtype, .rank = t->rank, .shape = t->shape};
 }
 
 /* Bytes from..from+bytes-1 of tensor t. */
@@ -49,8 +53,9 @@ static inline void state_blob(char out[STATE_BLOB], uint64_t seed, uint64_t step
 }
 
 struct state_part { /* the rows that one rank saves */
-    struct state_tensor tensors[STATE_TENSORS];
-    struct ckpt_piece pieces[STATE_TENSORS];
+    struct state_tensor shapes[STATE_TENSORS];
+    struct pawl_tensor tensors[STATE_TENSORS];
+    struct kit_rows rows[STATE_TENSORS];
     uint32_t count;
     uint8_t *memory[STATE_TENSORS];
     size_t bytes[STATE_TENSORS];
@@ -62,9 +67,9 @@ static inline struct state_part *state_part_new(uint64_t seed, uint64_t step, ui
                                                 uint32_t part_count) {
     struct state_part *p = calloc(1, sizeof *p);
     if (p == NULL) abort();
-    state_shapes(step, p->tensors);
+    state_shapes(step, p->shapes);
     for (uint32_t i = 0; i < STATE_TENSORS; i++) {
-        const struct state_tensor *t = &p->tensors[i];
+        const struct state_tensor *t = &p->shapes[i];
         uint64_t rows = state_rows(t), begin = rows * part / part_count;
         uint64_t end = rows * (part + 1) / part_count, row_bytes = state_row_bytes(t);
         if (begin == end) continue;
@@ -74,7 +79,7 @@ static inline struct state_part *state_part_new(uint64_t seed, uint64_t step, ui
         if (p->memory[at] == NULL) abort();
         uint8_t *data = p->memory[at] + i % 2;
         state_fill(data, seed, step, i, begin * row_bytes, (end - begin) * row_bytes);
-        p->pieces[at] = (struct ckpt_piece){t->name, t->dtype, t->rank, t->shape, begin, end, data};
+        p->tensors[at] = kit_slice(&p->rows[at], state_view(t), begin, end, data);
     }
     state_blob(p->blob, seed, step);
     return p;
@@ -95,9 +100,9 @@ static inline pawl_code state_check_tensor(struct ckpt_set *set, uint32_t index,
     uint8_t *out = malloc(2 * bytes), *wanted = out + bytes;
     if (out == NULL) abort();
     memset(out, 0xaa, bytes);
-    struct ckpt_piece want = {
-        tensors[t].name, tensors[t].dtype, tensors[t].rank, tensors[t].shape, 0, rows, NULL};
-    pawl_code code = ckpt_set_read(set, index, &want, out, e);
+    struct pawl_tensor want = state_view(&tensors[t]);
+    want.data = out;
+    pawl_code code = ckpt_set_read(set, index, &want, e);
     state_fill(wanted, seed, step, t, 0, bytes);
     for (uint64_t i = 0; i < bytes && code == PAWL_OK; i++)
         if (out[i] != wanted[i])
