@@ -134,10 +134,20 @@ static void a_byte_that_changed_in_a_slot_is_told(void **state) {
     must_say(p, "fail content");
 }
 
-static void a_slot_without_its_header_does_not_count(void **state) {
+static void a_record_of_a_damaged_slot_is_told(void **state) {
     struct place *p = *state;
     assert_int_equal(program(p, "write", "--steps 1 --in-flight 1"), 0);
     damage(p, "rank-0", "slot-", 100);
+    assert_int_equal(program(p, "check", "--at-least 1"), 1);
+    must_say(p, "problem ");
+    must_say(p, "fail ORDER");
+}
+
+static void a_torn_record_is_passed_by(void **state) {
+    struct place *p = *state;
+    assert_int_equal(program(p, "write", "--steps 1 --in-flight 1"), 0);
+    damage(p, "rank-0", "commit-", 100);
+    damage(p, "rank-0", "commit-", 65536 + 100);
     assert_int_equal(program(p, "check", "--at-least 1"), 1);
     must_say(p, "problem ");
     must_say(p, "LOST: step 1 was acknowledged, the newest whole one is 0");
@@ -170,7 +180,8 @@ int main(void) {
         PLACED(a_missing_step_is_told),
         PLACED(other_content_is_told),
         PLACED(a_byte_that_changed_in_a_slot_is_told),
-        PLACED(a_slot_without_its_header_does_not_count),
+        PLACED(a_record_of_a_damaged_slot_is_told),
+        PLACED(a_torn_record_is_passed_by),
         PLACED(a_lost_rank_loses_the_steps),
         PLACED(wrong_words_are_refused),
     };
