@@ -48,7 +48,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "kit_fill copies words
 static inline uint64_t kit_rows(uint32_t t) { return kit_tensors[t].rank == 0 ? 1 : kit_tensors[t].shape[0]; }
 
 static inline uint64_t kit_row_bytes(uint32_t t) {
-    uint64_t bytes = st_dtype_bytes(kit_tensors[t].dtype);
+    uint64_t bytes = pawl_dtype_bits(kit_tensors[t].dtype) / 8;
     for (uint32_t i = 1; i < kit_tensors[t].rank; i++) bytes *= kit_tensors[t].shape[i];
     return bytes;
 }
@@ -75,6 +75,13 @@ static inline struct pawl_tensor kit_tensor(uint32_t t) {
                                 .dtype = kit_tensors[t].dtype,
                                 .rank = kit_tensors[t].rank,
                                 .shape = kit_tensors[t].shape};
+}
+
+/* Of the slice. */
+static inline uint64_t kit_bytes(const struct pawl_tensor *t) {
+    uint64_t bytes = pawl_dtype_bits(t->dtype) / 8;
+    for (uint32_t d = 0; d < t->rank; d++) bytes *= t->extent[d];
+    return bytes;
 }
 
 struct kit_part { /* the tensors of part p of n, with memory of their own */
@@ -185,10 +192,15 @@ static inline uint64_t kit_newest(struct store *const *stores, uint32_t count, u
 }
 
 /* Polls until the oldest event is there. */
-static inline struct ckpt_event kit_wait(struct ckpt *c, struct store *s) {
+static inline struct ckpt_event kit_next(struct ckpt *c) {
     struct ckpt_event event;
-    while (ckpt_poll(c, &event, 1) == 0) store_wait(s, 10000000);
+    while (ckpt_poll(c, &event, 1) == 0) ckpt_wait(c, INT64_C(1000000000));
     return event;
+}
+
+static inline struct ckpt_event kit_wait(struct ckpt *c, struct store *s) {
+    (void)s;
+    return kit_next(c);
 }
 
 static inline int64_t kit_soon(void) { return clock_now_ns() + INT64_C(60000000000); }
