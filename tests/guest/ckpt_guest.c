@@ -27,7 +27,8 @@ struct options {
 
 struct flight { /* a step being saved */
     uint64_t step;
-    uint32_t acks;
+    uint32_t ended; /* ranks that are done with it */
+    bool overtaken; /* not saved by all of them */
     struct state_part *parts[RANKS_MAX];
 };
 
@@ -37,7 +38,7 @@ struct writer {
     struct ckpt *engines[RANKS_MAX];
     struct flight flights[CKPT_IN_FLIGHT_MAX];
     bool background;
-    uint64_t next, durable_count;
+    uint64_t next, durable_count, newest_durable;
 };
 
 static _Noreturn void stop(const char *what, const struct pawl_error *e) {
@@ -154,7 +155,8 @@ static void begin(struct writer *w) {
     struct flight *f = flight_of(w, 0);
     struct pawl_error e = {0};
     f->step = w->next++;
-    f->acks = 0;
+    f->ended = 0;
+    f->overtaken = false;
     for (uint32_t r = 0; r < w->o->ranks; r++) {
         struct state_part *p = f->parts[r] = state_part_new(w->o->seed, f->step, r, w->o->ranks);
         struct ckpt_save save = {.step = f->step,
@@ -180,23 +182,28 @@ static void acknowledge(struct writer *w, struct flight *f) {
         exit(1);
     }
     printf("ack %" PRIu64 "\n", f->step);
-    for (uint32_t r = 0; r < w->o->ranks; r++) {
-        ckpt_durable(w->engines[r], f->step);
-        state_part_free(f->parts[r]);
-    }
-    f->step = 0;
+    for (uint32_t r = 0; r < w->o->ranks; r++) ckpt_durable(w->engines[r], f->step);
+    if (f->step > w->newest_durable) w->newest_durable = f->step;
     w->durable_count++;
+}
+
+/* One rank's part has ended. Only a step that newer durable ones have overtaken may be given up. */
+static void part_ended(struct writer *w, const struct ckpt_event *event) {
+    struct flight *f = flight_of(w, event->step);
+    bool overtaken = event->code == PAWL_CANCELLED && event->step < w->newest_durable;
+    if (event->code != PAWL_OK && !overtaken) stop("save", &event->error);
+    f->overtaken = f->overtaken || overtaken;
+    if (++f->ended < w->o->ranks) return;
+    if (!f->overtaken) acknowledge(w, f);
+    for (uint32_t r = 0; r < w->o->ranks; r++) state_part_free(f->parts[r]);
+    f->step = 0;
 }
 
 static uint32_t take_events(struct writer *w, uint32_t rank) {
     struct ckpt_event events[CKPT_IN_FLIGHT_MAX];
     uint32_t count = ckpt_poll(w->engines[rank], events, CKPT_IN_FLIGHT_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        if (events[i].kind != CKPT_ENDED) continue;
-        if (events[i].code != PAWL_OK) stop("save", &events[i].error);
-        struct flight *f = flight_of(w, events[i].step);
-        if (++f->acks == w->o->ranks) acknowledge(w, f);
-    }
+    for (uint32_t i = 0; i < count; i++)
+        if (events[i].kind == CKPT_ENDED) part_ended(w, &events[i]);
     return count;
 }
 
@@ -209,23 +216,28 @@ static void wait_for_news(struct writer *w) {
     if (w->background) (void)poll(fds, w->o->ranks, 1000);
 }
 
+static bool all_idle(const struct writer *w) {
+    for (uint32_t i = 0; i < w->o->in_flight; i++)
+        if (w->flights[i].step != 0) return false;
+    return true;
+}
+
 static int write_steps(const struct options *o) {
     struct writer w = {.o = o};
     struct pawl_error e = {0};
+    bool enough = false;
     open_engines(&w);
-    while (o->steps == 0 || w.durable_count < o->steps) {
-        while (room_for_one(&w) && flight_of(&w, 0) != NULL) begin(&w);
+    while (!enough || !all_idle(&w)) {
+        while (!enough && room_for_one(&w) && flight_of(&w, 0) != NULL) begin(&w);
         uint32_t news = 0;
         for (uint32_t r = 0; r < o->ranks; r++) news += take_events(&w, r);
         if (news == 0) wait_for_news(&w);
+        enough = o->steps != 0 && w.durable_count >= o->steps;
     }
     for (uint32_t r = 0; r < o->ranks; r++) {
         if (ckpt_close(w.engines[r], kit_soon(), &e) != PAWL_OK) stop("close", &e);
         store_close(w.stores[r]);
     }
-    for (uint32_t i = 0; i < o->in_flight; i++)
-        for (uint32_t r = 0; r < o->ranks && w.flights[i].step != 0; r++)
-            state_part_free(w.flights[i].parts[r]);
     return 0;
 }
 
