@@ -4,10 +4,10 @@
  * tensors (boxes of named global ones) written straight from the caller's immutable buffers, or through a
  * bounded staging memory, into a slot, which is a file that is a valid safetensors file, in chunks, several
  * at once, several saves in flight.
- * Order: all chunks complete -> data flushed -> header (names, shapes, slices, checksum of every chunk,
- * identity, blob) durable -> commit record durable -> reported ok. Records carry a counter that only grows. A
- * slot is reused only when the save in it can no longer be needed (see ckpt_durable). Flushes are shared
- * between saves that finish together.
+ * Order: all chunks and the header (names, shapes, slices, checksum of every chunk, identity, blob) written
+ * -> flushed -> commit record, with the header's checksum, durable -> reported ok. Records carry a counter
+ * that only grows. A slot is reused only when the save in it can no longer be needed (see ckpt_durable).
+ * Flushes are shared between saves that finish together.
  *
  * GROUP. Step k is complete when, for one incarnation and for every unit (pipeline stage) 0..unit_count-1,
  * there is an n such that parts 0..n-1 of n are committed in any of the stores. That is decided from files
