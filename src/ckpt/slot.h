@@ -24,6 +24,7 @@ struct slot_chunk {
 struct slot_span { /* where bytes of the data lie in memory */
     uint64_t begin, bytes;
     const uint8_t *data;
+    const struct pawl_memory *memory; /* kind of it; null: the process's own */
 };
 
 struct slot_plan {
@@ -32,7 +33,7 @@ struct slot_plan {
     uint32_t span_count;
     struct slot_chunk *chunks;
     uint64_t chunk_count;
-    uint8_t *sums; /* SLOT_SUM_BYTES per chunk, filled in as chunks are written */
+    uint8_t *sums; /* SLOT_SUM_BYTES per chunk, filled in as chunks are written; null: unchecked */
     uint64_t header_bytes, data_bytes;
 };
 
@@ -40,7 +41,7 @@ struct slot_plan {
 pawl_code slot_plan_make(const struct ckpt_config *config, const struct ckpt_save *save,
                          struct slot_plan *out, struct pawl_error *e);
 void slot_plan_close(struct slot_plan *plan);
-/* Copies chunk bytes into `out`, which holds chunk->bytes. */
+/* Copies chunk bytes into `out`, which holds chunk->bytes; what lies in other kinds of memory is left out. */
 void slot_plan_gather(const struct slot_plan *plan, const struct slot_chunk *chunk, uint8_t *out);
 /* Appends the header of header_bytes with the sums as they are now. */
 pawl_code slot_plan_header(struct slot_plan *plan, struct bytes *out, struct pawl_error *e);

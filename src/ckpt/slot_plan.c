@@ -134,6 +134,7 @@ static void make_runs(struct builder *b) {
         const uint8_t *data = p->piece->data;
         struct run *last = b->run_count > 0 ? &b->runs[b->run_count - 1] : NULL;
         bool joins = last != NULL && p->bytes > 0 && last->bytes > 0 && last->data + last->bytes == data &&
+                     b->pieces[last->first].piece->memory == p->piece->memory &&
                      last->bytes % st_dtype_bytes(p->piece->dtype) == 0;
         if (!joins) {
             last = &b->runs[b->run_count++];
@@ -145,8 +146,9 @@ static void make_runs(struct builder *b) {
     }
 }
 
-static bool is_large_and_aligned(const struct run *r) {
-    return r->bytes >= SLOT_DIRECT_BYTES && (uintptr_t)r->data % STORE_BLOCK == 0;
+static bool is_large_and_aligned(const struct builder *b, const struct run *r) {
+    return b->pieces[r->first].piece->memory == NULL && r->bytes >= SLOT_DIRECT_BYTES &&
+           (uintptr_t)r->data % STORE_BLOCK == 0;
 }
 
 /* ---- placing ---- */
@@ -179,7 +181,8 @@ static pawl_code place_piece(struct builder *b, const struct planned *p) {
                      p->row_count, p->renamed ? " @" : "");
     pawl_code code = add_tensor(b, name, piece->dtype, piece->rank, shape);
     if (p->bytes > 0)
-        b->plan->spans[b->plan->span_count++] = (struct slot_span){b->at, p->bytes, piece->data};
+        b->plan->spans[b->plan->span_count++] =
+            (struct slot_span){b->at, p->bytes, piece->data, piece->memory};
     if (!mem_add(b->at, p->bytes, &b->at) || b->at > INT64_MAX / 2)
         return error_set(b->e, PAWL_ARGUMENT, 0, "save: all pieces together exceed 62 bits");
     return code;
@@ -208,7 +211,7 @@ static pawl_code place_direct(struct builder *b, uint64_t chunk_bytes, uint64_t 
     pawl_code code = PAWL_OK;
     for (uint32_t i = 0; i < b->run_count && code == PAWL_OK; i++) {
         struct run *r = &b->runs[i];
-        if (!is_large_and_aligned(r)) continue;
+        if (!is_large_and_aligned(b, r)) continue;
         if (r->bytes % STORE_BLOCK != 0) {
             if (largest == NULL || r->bytes > largest->bytes) largest = r;
             continue;
@@ -343,7 +346,7 @@ static pawl_code reserve_chunks(struct builder *b, uint64_t chunk_bytes) {
         if (!mem_add(total, b->pieces[i].bytes, &total)) total = UINT64_MAX;
     if (total > INT64_MAX / 2)
         return error_set(b->e, PAWL_ARGUMENT, 0, "save: all pieces together exceed 62 bits");
-    for (uint32_t i = 0; i < b->run_count; i++) most += is_large_and_aligned(&b->runs[i]);
+    for (uint32_t i = 0; i < b->run_count; i++) most += is_large_and_aligned(b, &b->runs[i]);
     most += total / chunk_bytes;
     b->plan->chunks = calloc(most, sizeof *b->plan->chunks);
     b->plan->spans = calloc((size_t)b->piece_count + 1, sizeof *b->plan->spans);
@@ -432,7 +435,7 @@ void slot_plan_gather(const struct slot_plan *plan, const struct slot_chunk *chu
             at = s->begin;
         }
         uint64_t stop = s->begin + s->bytes < end ? s->begin + s->bytes : end;
-        memcpy(out + (at - chunk->offset), s->data + (at - s->begin), stop - at);
+        if (s->memory == NULL) memcpy(out + (at - chunk->offset), s->data + (at - s->begin), stop - at);
         at = stop;
     }
     memset(out + (at - chunk->offset), 0, end - at);
