@@ -6,10 +6,9 @@
 #include "saver/saver.h"
 
 static const char *const event_names[] = {
-    [PAWL_CKPT_BEGUN] = "begun",         [PAWL_CKPT_CAPTURED] = "captured",
-    [PAWL_CKPT_COMMITTED] = "committed", [PAWL_CKPT_DURABLE] = "durable",
-    [PAWL_CKPT_SKIPPED] = "skipped",     [PAWL_CKPT_CANCELLED] = "cancelled",
-    [PAWL_CKPT_FAILED] = "failed",       [PAWL_CKPT_INTERVAL] = "interval",
+    [PAWL_CKPT_BEGUN] = "begun",     [PAWL_CKPT_CAPTURED] = "captured", [PAWL_CKPT_COMMITTED] = "committed",
+    [PAWL_CKPT_DURABLE] = "durable", [PAWL_CKPT_SKIPPED] = "skipped",   [PAWL_CKPT_CANCELLED] = "cancelled",
+    [PAWL_CKPT_FAILED] = "failed",   [PAWL_CKPT_INTERVAL] = "interval",
 };
 
 const char *pawl_ckpt_event_name(enum pawl_ckpt_event_kind kind) {
@@ -41,7 +40,7 @@ struct pawl_ckpt_event saver_task_event(const struct pawl_ckpt *c, const struct 
     if (t->code != PAWL_OK) memcpy(event.text, t->error.text, sizeof event.text);
     return event;
 }
-_Static_assert(sizeof ((struct pawl_ckpt_event *)0)->text == sizeof ((struct pawl_error *)0)->text,
+_Static_assert(sizeof((struct pawl_ckpt_event *)0)->text == sizeof((struct pawl_error *)0)->text,
                "an error's text fits into an event");
 
 void saver_tell(struct pawl_ckpt *c) {
@@ -66,7 +65,8 @@ uint32_t pawl_ckpt_poll(struct pawl_ckpt *c, struct pawl_ckpt_event *out, uint32
 }
 
 void pawl_ckpt_status(const struct pawl_ckpt *shared, struct pawl_ckpt_status *out) {
-    struct pawl_ckpt *c = (struct pawl_ckpt *)(uintptr_t)shared; /* the lock is no part of what const protects */
+    struct pawl_ckpt *c =
+        (struct pawl_ckpt *)(uintptr_t)shared; /* the lock is no part of what const protects */
     pthread_mutex_lock(&c->mutex);
     *out = c->status;
     out->in_flight = c->in_flight;

@@ -105,7 +105,8 @@ static pawl_code is_store(const char *path, bool *out, struct pawl_error *e) {
     return PAWL_OK;
 }
 
-static pawl_code open_path(const char *path, bool none_is_ok, struct saver_stores *out, struct pawl_error *e) {
+static pawl_code open_path(const char *path, bool none_is_ok, struct saver_stores *out,
+                           struct pawl_error *e) {
     struct stat st;
     if (stat(path, &st) != 0)
         return error_set(e, error_code_of_errno(errno), errno, "%.600s: cannot open the folder", path);
@@ -132,7 +133,8 @@ static pawl_code open_path(const char *path, bool none_is_ok, struct saver_store
     return code;
 }
 
-pawl_code saver_stores_open(const char *path, bool none_is_ok, struct saver_stores *out, struct pawl_error *e) {
+pawl_code saver_stores_open(const char *path, bool none_is_ok, struct saver_stores *out,
+                            struct pawl_error *e) {
     *out = (struct saver_stores){0};
     char *clean = strdup(path);
     if (clean == NULL) return no_memory(e);

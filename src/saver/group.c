@@ -26,8 +26,8 @@ struct group {
     struct pawl_ckpt_group table;
     bool by_files; /* others to look at */
     struct group_file own;
-    struct group_file **files;   /* [rank_count]; the own one at its place; null: nothing known */
-    char **paths;                /* [rank_count] */
+    struct group_file **files;        /* [rank_count]; the own one at its place; null: nothing known */
+    char **paths;                     /* [rank_count] */
     uint64_t open[GROUP_ENTRIES_MAX]; /* undecided steps that this rank has a part in, ascending */
     uint32_t open_count;
     uint64_t newest_durable; /* passed on */
@@ -191,8 +191,9 @@ static void publish(struct group *g) {
     g->note_code = code;
 }
 
-void group_note(struct group *g, const struct group_entry *entry) {
+void group_note(struct group *g, const struct group_entry *entry, bool last) {
     if (g->config.table != NULL) {
+        if (!last) return; /* the table is told of saves, not of their parts */
         void (*tell)(void *, uint64_t) = entry->committed ? g->table.committed : g->table.failed;
         if (entry->committed) add_open(g, entry->step);
         tell(g->table.context, entry->step);
@@ -208,7 +209,7 @@ void group_note(struct group *g, const struct group_entry *entry) {
     g->dirty = true;
     g->pause_ns = pause_min(g);
     g->next_ns = 0;
-    publish(g);
+    if (last) publish(g);
 }
 
 bool group_waits(const struct group *g) { return g->open_count > 0 || g->note_code != PAWL_OK; }

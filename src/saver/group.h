@@ -66,8 +66,9 @@ void group_close(struct group *g);
 /* BUSY: this rank has saved in this start before, in another process. */
 pawl_code group_check_fresh(const struct group *g, struct pawl_error *e);
 
-/* This rank's part is committed, or never will be. Errors of the file are kept and told by group_poll. */
-void group_note(struct group *g, const struct group_entry *entry);
+/* This rank's part is committed, or never will be; `last` of those to note at this time. Errors of the file
+ * are kept and told by group_poll. */
+void group_note(struct group *g, const struct group_entry *entry, bool last);
 /* True when there is something to hear about. */
 bool group_waits(const struct group *g);
 /* Time of the next look at the others; INT64_MAX: none needed. */
@@ -80,6 +81,7 @@ struct group_news {
     char who[160];     /* given_up: because of whom */
 };
 /* One piece of news; false: none. An error (IO; BUSY: a later start took over) stays until the next call. */
+/* `e` must be given; its code is OK when there is no error. */
 bool group_poll(struct group *g, int64_t now_ns, struct group_news *out, struct pawl_error *e);
 /* Ranks that the oldest undecided step waits for, in words. */
 void group_missing(const struct group *g, char *out, size_t size);

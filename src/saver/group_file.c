@@ -58,7 +58,8 @@ pawl_code group_decode(const uint8_t *data, size_t bytes, struct group_file *out
     memset(out, 0, sizeof *out);
     uint8_t sum[GROUP_SUM_BYTES];
     if (bytes != GROUP_FILE_BYTES)
-        return error_set(e, PAWL_CORRUPT, 0, "a rank's file has %zu bytes, wanted %u", bytes, GROUP_FILE_BYTES);
+        return error_set(e, PAWL_CORRUPT, 0, "a rank's file has %zu bytes, wanted %u", bytes,
+                         GROUP_FILE_BYTES);
     if (memcmp(data, group_magic, sizeof group_magic) != 0)
         return error_set(e, PAWL_CORRUPT, 0, "a rank's file: no magic at its begin");
     hash128(data, GROUP_FILE_BYTES - GROUP_SUM_BYTES, sum);
@@ -110,8 +111,8 @@ static uint32_t collect(struct group_file *const *files, uint32_t count, uint64_
         for (uint32_t k = 0; files[i] != NULL && k < files[i]->entry_count; k++) {
             const struct group_entry *t = &files[i]->entries[k];
             if (t->step != step) continue;
-            all[used++] = (struct judged){t->unit,       t->unit_count, t->part,      t->part_count,
-                                          t->copies,     t->committed,  !t->committed};
+            all[used++] = (struct judged){t->unit,   t->unit_count, t->part,      t->part_count,
+                                          t->copies, t->committed,  !t->committed};
         }
     }
     qsort(all, used, sizeof *all, by_part);

@@ -169,9 +169,7 @@ void run_remove(const struct saver_run *run, const char *folder, const char *nam
     free(path);
 }
 
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
+static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static int read_names(DIR *dir, char ***names, uint32_t *count) {
     uint32_t room = 0;
@@ -271,8 +269,8 @@ static pawl_code create_identity(struct saver_run *run, const struct run_open *h
         return error_set(e, PAWL_NOT_FOUND, 0, "%.600s: there is no run (no file %s in it)", run->path,
                          RUN_FILE);
     if (exists(run, "store"))
-        return error_set(e, PAWL_FOREIGN, 0, "%.600s holds stores, but no file %s that says whose",
-                         run->path, RUN_FILE);
+        return error_set(e, PAWL_FOREIGN, 0, "%.600s holds stores, but no file %s that says whose", run->path,
+                         RUN_FILE);
     memcpy(run->id, how->id, sizeof run->id);
     if (is_zero(run->id) && getrandom(run->id, sizeof run->id, 0) != sizeof run->id)
         return error_set(e, PAWL_IO, errno, "no random bytes for a run id");
@@ -282,7 +280,8 @@ static pawl_code create_identity(struct saver_run *run, const struct run_open *h
     return code == PAWL_BUSY ? read_identity(run, e) : code; /* another rank was first */
 }
 
-pawl_code run_open(const char *path, const struct run_open *how, struct saver_run *out, struct pawl_error *e) {
+pawl_code run_open(const char *path, const struct run_open *how, struct saver_run *out,
+                   struct pawl_error *e) {
     *out = (struct saver_run){.path = strdup(path)};
     if (out->path == NULL) return no_memory(e);
     for (size_t n = strlen(out->path); n > 1 && out->path[n - 1] == '/'; n--) out->path[n - 1] = 0;
@@ -298,7 +297,8 @@ pawl_code run_open(const char *path, const struct run_open *how, struct saver_ru
         char theirs[2 * PAWL_RUN_ID_BYTES + 1], ours[2 * PAWL_RUN_ID_BYTES + 1];
         hash_hex(out->id, sizeof out->id, theirs);
         hash_hex(how->id, sizeof how->id, ours);
-        code = error_set(&why, PAWL_FOREIGN, 0, "%.600s: belongs to run %s, this is run %s", path, theirs, ours);
+        code =
+            error_set(&why, PAWL_FOREIGN, 0, "%.600s: belongs to run %s, this is run %s", path, theirs, ours);
     }
     if (code == PAWL_OK) return code;
     if (e != NULL) *e = why;

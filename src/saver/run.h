@@ -1,8 +1,8 @@
 /* The run's folder: whose it is, and the small files by which its ranks and starts agree.
  *
  *   RUN                  whose run                       store/rank-NNNN/   one store a rank (src/ckpt)
- *   SAVED                a step was durable once         group/rank-NNNN    what a rank has committed (group.h)
- *   starts/NUMBER        a start of all ranks            starts/NUMBER.resume   where it resumes
+ *   SAVED                a step was durable once         group/rank-NNNN    what a rank has committed
+ * (group.h) starts/NUMBER        a start of all ranks            starts/NUMBER.resume   where it resumes
  *   bad/STEP-NUMBER      a step not to resume from       scratch/NUMBER     a start that began anew
  *
  * Files are made exclusively, by link(2) from a temporary name, with their content flushed before and the
@@ -84,7 +84,8 @@ struct saver_stores {
 #define RUN_STORE_NAME "rank-%04u"
 /* `path`: a run's folder, its store folder, or one rank's store. Read-only. NOT_FOUND: nothing of the kind.
  * `none_is_ok`: a run's folder without a store yet gives none. */
-pawl_code saver_stores_open(const char *path, bool none_is_ok, struct saver_stores *out, struct pawl_error *e);
+pawl_code saver_stores_open(const char *path, bool none_is_ok, struct saver_stores *out,
+                            struct pawl_error *e);
 void saver_stores_close(struct saver_stores *s);
 
 #endif

@@ -39,8 +39,7 @@ static pawl_code check_save(const struct pawl_ckpt *c, struct pawl_ckpt_save *s,
     if (s->replica >= s->replica_count)
         return wrong(s->step, "replica", s->replica, 0, s->replica_count - 1, e);
     if (s->copies > s->replica_count) return wrong(s->step, "copies", s->copies, 1, s->replica_count, e);
-    if (s->copies > CKPT_IN_FLIGHT_MAX)
-        return wrong(s->step, "copies", s->copies, 1, CKPT_IN_FLIGHT_MAX, e);
+    if (s->copies > CKPT_IN_FLIGHT_MAX) return wrong(s->step, "copies", s->copies, 1, CKPT_IN_FLIGHT_MAX, e);
     if (s->blob == NULL && s->blob_bytes > 0)
         return error_set(e, PAWL_ARGUMENT, 0, "save of step %" PRIu64 ": %zu bytes of blob at no address",
                          s->step, s->blob_bytes);
@@ -93,9 +92,11 @@ static pawl_code make_task(const struct pawl_ckpt_save *s, struct task **out, st
                        .blob_bytes = s->blob_bytes};
     t->shares = calloc(t->share_count, sizeof *t->shares);
     if (s->blob_bytes > 0) t->blob = malloc(s->blob_bytes);
-    pawl_code code = t->shares == NULL || (s->blob_bytes > 0 && t->blob == NULL) ? saver_no_memory(c, e) : PAWL_OK;
+    pawl_code code =
+        t->shares == NULL || (s->blob_bytes > 0 && t->blob == NULL) ? saver_no_memory(c, e) : PAWL_OK;
     if (code == PAWL_OK && s->blob_bytes > 0) memcpy(t->blob, s->blob, s->blob_bytes);
-    struct pawl_ckpt_state *state = (struct pawl_ckpt_state *)(uintptr_t)s->state; /* ours; shares are cached */
+    struct pawl_ckpt_state *state =
+        (struct pawl_ckpt_state *)(uintptr_t)s->state; /* ours; shares are cached */
     for (uint32_t i = 0; i < t->share_count && code == PAWL_OK; i++) {
         uint32_t part = (s->replica + i) % s->replica_count;
         code = saver_share_of(state, part, s->replica_count, &t->shares[i].plan, e);
@@ -129,7 +130,8 @@ static void skip(struct pawl_ckpt *c, const struct pawl_ckpt_save *s, const char
     snprintf(event.text, sizeof event.text, "%s", why);
     c->status.skipped++;
     saver_event(c, event);
-    struct saver_skip *at = &c->skips[c->skip_count < SAVER_SKIPS_MAX ? c->skip_count++ : SAVER_SKIPS_MAX - 1];
+    struct saver_skip *at =
+        &c->skips[c->skip_count < SAVER_SKIPS_MAX ? c->skip_count++ : SAVER_SKIPS_MAX - 1];
     *at = (struct saver_skip){.step = s->step,
                               .unit = s->unit,
                               .unit_count = s->unit_count,
@@ -179,8 +181,7 @@ pawl_code pawl_ckpt_save(struct pawl_ckpt *c, const struct pawl_ckpt_save *wante
     if (id != NULL) *id = 0;
     pawl_code code = check_save(c, &save, e);
     if (code == PAWL_OK) code = check_step(c, &save, e);
-    if (code == PAWL_OK && !c->has_thread && save.copies > 1)
-        code = saver_widen(c, save.copies, e);
+    if (code == PAWL_OK && !c->has_thread && save.copies > 1) code = saver_widen(c, save.copies, e);
     if (code == PAWL_OK && !c->has_thread) code = saver_start(c, e);
     if (code != PAWL_OK) return code;
     pthread_mutex_lock(&c->mutex);
@@ -230,7 +231,8 @@ pawl_code pawl_ckpt_fence(struct pawl_ckpt *c, int64_t deadline_ns, struct pawl_
         if (t != NULL) t->blocked_ns += clock_now_ns() - from_ns;
         t = first_uncaptured(c);
         if (t == NULL || result != ETIMEDOUT) continue;
-        code = error_set(e, PAWL_TIMEOUT, 0, "fence: the memory of step %" PRIu64 " is not captured yet", t->step);
+        code = error_set(e, PAWL_TIMEOUT, 0, "fence: the memory of step %" PRIu64 " is not captured yet",
+                         t->step);
         break;
     }
     int64_t stalled = clock_now_ns() - begin_ns;
@@ -254,8 +256,7 @@ static pawl_code reached(struct pawl_ckpt *c, uint64_t id, enum pawl_ckpt_until 
     if (id == 0 || id > c->next_id || o->id != id)
         return error_set(e, PAWL_NOT_FOUND, 0, "save %" PRIu64 ": %s", id,
                          id == 0 || id > c->next_id ? "was never begun" : "ended too long ago to be known");
-    bool good = o->code == PAWL_OK ||
-                (until != PAWL_CKPT_UNTIL_DURABLE && o->reached >= REACHED_COMMITTED);
+    bool good = o->code == PAWL_OK || (until != PAWL_CKPT_UNTIL_DURABLE && o->reached >= REACHED_COMMITTED);
     if (good) return PAWL_OK;
     if (e != NULL) *e = o->error;
     if (c->untold_id == id) c->untold.code = PAWL_OK;
@@ -275,8 +276,9 @@ pawl_code pawl_ckpt_wait(struct pawl_ckpt *c, uint64_t id, enum pawl_ckpt_until 
         if (done || result != ETIMEDOUT) continue;
         const struct task *t = find_task(c, id);
         bool group = t->phase == TASK_COMMITTED;
-        code = error_set(e, PAWL_TIMEOUT, 0, "save of step %" PRIu64 ": not %s yet%s%s", t->step, names[until],
-                         group ? ": committed here, waits for " : "", group ? c->waits_for : "");
+        code =
+            error_set(e, PAWL_TIMEOUT, 0, "save of step %" PRIu64 ": not %s yet%s%s", t->step, names[until],
+                      group ? ": committed here, waits for " : "", group ? c->waits_for : "");
         done = true;
     }
     pthread_mutex_unlock(&c->mutex);

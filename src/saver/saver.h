@@ -23,13 +23,16 @@
 #include <stdatomic.h>
 
 #include <pawl/ckpt.h>
+#include <pawl/tune.h>
 
 #include "ckpt/ckpt.h"
 #include "saver/group.h"
 #include "saver/run.h"
+#include "saver/starts.h"
 
-#define SAVER_EVENTS   1024u /* kept for pawl_ckpt_poll; a promise of the public header */
-#define SAVER_OUTCOMES 128u  /* ended saves that pawl_ckpt_wait still knows */
+#define SAVER_EVENTS        1024u                /* kept for pawl_ckpt_poll; a promise of the public header */
+#define SAVER_STAGING_BYTES ((uint64_t)64 << 20) /* the engine's default */
+#define SAVER_OUTCOMES      128u                 /* ended saves that pawl_ckpt_wait still knows */
 /* In flight (32 at most), and twice that and two more that are committed and not decided. */
 #define SAVER_TASKS_MAX (3 * CKPT_IN_FLIGHT_MAX + 2)
 #define SAVER_UNITS_MAX 64u /* units that one rank saves of one step */
@@ -111,8 +114,6 @@ struct saver_disk {
     pawl_code (*open_all)(void *context, struct saver_stores *out, struct pawl_error *e);
 };
 
-struct pawl_cadence;
-
 struct pawl_ckpt {
     struct pawl_ckpt_options options; /* with defaults filled in; `path` is a copy */
     struct saver_disk disk;
@@ -120,6 +121,7 @@ struct pawl_ckpt {
     struct store *store;
     struct ckpt *engine;
     uint32_t engine_in_flight;
+    uint64_t engine_resume;
     struct group *group;
     uint64_t incarnation;
 
@@ -127,13 +129,13 @@ struct pawl_ckpt {
     struct pawl_ckpt_state *states;
     uint64_t stored_step, stored_incarnation; /* what this start is to resume from; 0: nothing */
     bool settled;                             /* resumed, or from scratch */
-    bool resume_tried;
     uint64_t resumed_step;
+    struct pawl_error
+        loss; /* why there is nothing to resume from although there was; code OK: there was not */
     void *blob;
     size_t blob_bytes;
     uint64_t last_step; /* of the newest save */
     uint32_t last_units[SAVER_UNITS_MAX], last_unit_count;
-    struct due *due;
 
     /* Shared, under the mutex. */
     pthread_mutex_t mutex;
@@ -147,15 +149,19 @@ struct pawl_ckpt {
     struct outcome *outcomes; /* [SAVER_OUTCOMES], by id */
     struct pawl_ckpt_event *events;
     uint64_t event_head, event_polled, event_told; /* counted since open */
-    struct pawl_error pending; /* for the next save; code OK: none */
-    struct pawl_error untold;  /* the first failure that no call returned */
+    struct pawl_error pending;                     /* for the next save; code OK: none */
+    struct pawl_error untold;                      /* the first failure that no call returned */
+    struct pawl_error tolerated; /* the first of the failures in a row that were only told as events */
     uint64_t pending_id, untold_id;
-    char waits_for[160];       /* whom the oldest undecided step waits for */
+    char waits_for[256]; /* whom the oldest undecided step waits for */
     struct saver_skip skips[SAVER_SKIPS_MAX];
     uint32_t skip_count;
-    struct pawl_error fenced;  /* another start took over: every later save is refused */
+    struct pawl_error fenced; /* another start took over: every later save is refused */
+    struct pawl_cadence *cadence;
+    int64_t due_called_ns, due_stalled_ns; /* since then */
     struct pawl_ckpt_status status;
     int64_t durable_ns;
+    bool saved_noted;
     uint64_t progress_seen;
 };
 
@@ -183,8 +189,8 @@ void saver_tell(struct pawl_ckpt *c); /* callbacks; takes the mutex itself */
 
 /* keeper.c */
 pawl_code saver_start(struct pawl_ckpt *c, struct pawl_error *e);
-void saver_nudge(struct pawl_ckpt *c);                          /* under the mutex */
-void saver_drain(struct pawl_ckpt *c, struct pawl_error *e);    /* after the thread: what is left is given up */
+void saver_nudge(struct pawl_ckpt *c);                               /* under the mutex */
+void saver_drain(struct pawl_ckpt *c, const struct pawl_error *why); /* after the thread: gives up the rest */
 int saver_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns); /* 0 or ETIMEDOUT */
 
 /* resume.c: the newest complete step of the set that is not marked bad, by lineage; UINT32_MAX: none. */

@@ -53,11 +53,12 @@ pawl_code starts_token(const char *given, uint32_t rank_count, char *out, struct
         size = token_of_environment(out);
     }
     if (size == 0 && given == NULL)
-        return error_set(e, PAWL_ARGUMENT, 0,
-                         "%u ranks, and nothing names this start: set options.start or PAWL_START to a text "
-                         "that is the same on all ranks and new at every start, or use torchrun with --rdzv-id "
-                         "or Slurm",
-                         rank_count);
+        return error_set(
+            e, PAWL_ARGUMENT, 0,
+            "%u ranks, and nothing names this start: set options.start or PAWL_START to a text "
+            "that is the same on all ranks and new at every start, or use torchrun with --rdzv-id "
+            "or Slurm",
+            rank_count);
     if (size < 0 || size >= (int)STARTS_TOKEN_BYTES || !is_plain(out))
         return error_set(e, PAWL_ARGUMENT, 0,
                          "the name of this start: wanted 1 to %u bytes of text in one line, had %d",
@@ -161,7 +162,8 @@ static pawl_code claim(const struct saver_run *run, const char *token, uint32_t 
         code = run_make(run, STARTS_FOLDER, name, text, e);
         if (code != PAWL_BUSY) return code;
     }
-    return error_set(e, PAWL_IO, 0, "%.600s/%s: no number can be had for this start", run->path, STARTS_FOLDER);
+    return error_set(e, PAWL_IO, 0, "%.600s/%s: no number can be had for this start", run->path,
+                     STARTS_FOLDER);
 }
 
 /* The decision of this start; made if nobody has. */

@@ -3,9 +3,9 @@
  *
  * The first rank that comes makes starts/NUMBER, NUMBER being one more than any before: that is the
  * incarnation. Only then does it look which step is complete, and makes starts/NUMBER.resume; the first to do
- * so decides for all, whoever that is. Since the number is taken before looking, and ranks of an earlier start
- * look for higher numbers before they declare a step durable (starts_overtaken), no step becomes durable
- * behind the back of a later start. */
+ * so decides for all, whoever that is. Since the number is taken before looking, and ranks of an earlier
+ * start look for higher numbers before they declare a step durable (starts_overtaken), no step becomes
+ * durable behind the back of a later start. */
 #ifndef SAVER_STARTS_H
 #define SAVER_STARTS_H
 

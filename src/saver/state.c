@@ -68,7 +68,8 @@ static bool copy_tensors(struct pawl_ckpt_state *s, const struct pawl_tensor *te
 
 /* ---- shares ---- */
 
-static pawl_code plan_share(const struct pawl_ckpt_state *state, struct saver_share *s, struct pawl_error *e) {
+static pawl_code plan_share(const struct pawl_ckpt_state *state, struct saver_share *s,
+                            struct pawl_error *e) {
     s->count = state->count;
     if (s->part_count == 1) return ckpt_layout_new(state->tensors, state->count, &s->layout, e);
     pawl_code code = ckpt_share_init(state->tensors, state->count, s->part, s->part_count, &s->share, e);
