@@ -143,7 +143,7 @@ static void skip(struct pawl_ckpt *c, const struct pawl_ckpt_save *s, const char
 
 /* False: the save is skipped. */
 static bool make_room(struct pawl_ckpt *c, const struct pawl_ckpt_save *s) {
-    char why[256];
+    char why[512];
     if (c->undecided >= undecided_max(c)) {
         snprintf(why, sizeof why, "%u steps are committed here and wait for %s", c->undecided, c->waits_for);
         skip(c, s, why);
