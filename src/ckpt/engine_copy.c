@@ -115,13 +115,29 @@ void pool_drop(struct ckpt *c, uint32_t save) {
 
 /* ---- copying ---- */
 
+/* Memory of the process's own, in pieces that are still in the cache when their checksum is taken. */
+#define PIECE_BYTES ((uint64_t)128 << 10)
+
+static void gather(struct slot_plan *plan, uint64_t number, uint8_t *out, bool sum) {
+    const struct slot_chunk *chunk = &plan->chunks[number];
+    struct hash_stream stream;
+    if (sum) hash_stream_begin(&stream);
+    for (uint64_t at = 0; at < chunk->bytes; at += PIECE_BYTES) {
+        uint64_t left = chunk->bytes - at;
+        struct slot_chunk piece = {chunk->offset + at, left < PIECE_BYTES ? left : PIECE_BYTES, NULL};
+        slot_plan_gather(plan, &piece, out + at);
+        if (sum) hash_stream_add(&stream, out + at, piece.bytes);
+    }
+    if (sum) hash_stream_end(&stream, plan->sums + number * SLOT_SUM_BYTES);
+}
+
 static void chunk_copied(struct ckpt *c, uint32_t buffer) {
     struct engine_buffer *b = &c->pool.buffers[buffer];
     struct job *job = c->jobs[b->save];
     uint32_t save = b->save;
     pawl_code code = b->code;
     if (code == PAWL_OK) {
-        if (job->plan.sums != NULL)
+        if (job->plan.sums != NULL && job->mixed)
             hash128(pool_data(c, buffer), job->plan.chunks[b->chunk].bytes,
                     job->plan.sums + b->chunk * SLOT_SUM_BYTES);
         append(&c->pool, &job->ready, buffer);
@@ -193,7 +209,7 @@ void pool_copy(struct ckpt *c, uint32_t save) {
     while (!job->staged && plan->chunks[job->copy_at].direct != NULL) job->copy_at++;
     const struct slot_chunk *chunk = &plan->chunks[job->copy_at];
     uint32_t buffer = take_free(&c->pool);
-    slot_plan_gather(plan, chunk, pool_data(c, buffer));
+    gather(plan, job->copy_at, pool_data(c, buffer), plan->sums != NULL && !job->mixed);
     while (job->mixed && job->span_at < plan->span_count &&
            plan->spans[job->span_at].begin + plan->spans[job->span_at].bytes <= chunk->offset)
         job->span_at++;

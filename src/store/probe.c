@@ -186,6 +186,10 @@ pawl_code store_open(const char *path, enum store_kind kind, bool read_only, str
     if (choice.failed || choice.kind != STORE_PLAIN) {
         store_close(s);
         code = open_chosen(path, &choice, read_only, &s, e);
+        if (code == PAWL_IO && asked == STORE_AUTO) { /* it was no more than a guess */
+            say(choice.reason, sizeof choice.reason, "what was tried could not be opened", 0);
+            code = store_plain_open(path, read_only, &s, e);
+        }
         if (code != PAWL_OK) return code;
     }
     if (why != NULL)

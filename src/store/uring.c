@@ -19,6 +19,8 @@
 
 /* Transfers up to STORE_DEPTH_MAX, as many flushes of other files, and the poll request fit well. */
 #define RING_ENTRIES (2 * STORE_DEPTH_MAX)
+/* A smaller ring works, too: what does not fit is submitted in parts. */
+#define RING_ENTRIES_LEAST 8u
 /* 8 operations of 1 to 4 MiB keep NVMe and network disks busy; more only adds latency. */
 #define RING_DEPTH 8u
 /* A transfer that made no progress this often in a row is broken, not slow. */
@@ -214,7 +216,9 @@ static pawl_code make_ring(struct uring_store *u, struct pawl_error *e) {
     const char *path = u->posix.base.path;
     u->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (u->wake_fd < 0) return error_set(e, PAWL_IO, errno, "%s: cannot make an eventfd", path);
-    int result = io_uring_queue_init(RING_ENTRIES, &u->ring, 0);
+    int result = -ENOMEM; /* the ring counts as locked memory, of which a user may have little left */
+    for (unsigned entries = RING_ENTRIES; result == -ENOMEM && entries >= RING_ENTRIES_LEAST; entries /= 2)
+        result = io_uring_queue_init(entries, &u->ring, 0);
     if (result != 0) return error_set(e, PAWL_IO, -result, "%s: cannot make an io_uring", path);
     u->ring_made = true;
     return PAWL_OK;

@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -300,6 +302,43 @@ static void a_full_file_system_is_an_error_of_preallocation(void **state) {
     assert_int_equal(small, PAWL_OK);
 }
 
+/* The system takes what fits below the limit, and refuses the rest. */
+static void a_write_that_meets_a_limit_half_way_is_an_error(void **state) {
+    struct place *p = *state;
+    store_close(kit_open(p, false)); /* skips where there is none */
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        const struct rlimit limit = {5 * STORE_BLOCK, 5 * STORE_BLOCK};
+        struct store *s = NULL;
+        struct store_file *f = NULL;
+        uint8_t *data = mem_alloc(8 * STORE_BLOCK);
+        signal(SIGXFSZ, SIG_IGN);
+        if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(77);
+        if (kit_try_open(p, false, &s, NULL) != PAWL_OK) _exit(1);
+        if (store_file_open(s, "a", true, 0, &f, NULL) != PAWL_OK) _exit(2);
+        if (store_write(f, 0, data, 8 * STORE_BLOCK, 1, NULL) != PAWL_OK) _exit(3);
+        struct store_completion c = kit_next(s);
+        if (c.code != PAWL_IO || c.os_errno != EFBIG) _exit(4);
+        if (store_write(f, 0, data, 2 * STORE_BLOCK, 2, NULL) != PAWL_OK) _exit(5);
+        if (kit_next(s).code != PAWL_OK) _exit(6);
+        store_file_close(f);
+        store_close(s);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+#define ON_FILES(test)                                                                                       \
+    {#test " (plain)", test, kit_begin_plain, kit_end, NULL},                                                \
+        {#test " (io_uring)", test, kit_begin_uring, kit_end, NULL}, {                                       \
+#test " (persistent memory)", test, kit_begin_pmem, kit_end, NULL                                    \
+    }
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         KIT_EVERYWHERE(what_is_written_is_read_back),
@@ -313,6 +352,7 @@ int main(void) {
         KIT_EVERYWHERE(a_read_only_store_changes_nothing),
         KIT_EVERYWHERE(a_missing_folder_is_not_made_for_a_reader),
         KIT_EVERYWHERE(closing_a_file_waits_for_nothing_and_loses_nothing),
+        ON_FILES(a_write_that_meets_a_limit_half_way_is_an_error),
         cmocka_unit_test_setup_teardown(automatic_choice_says_in_one_line_what_it_chose, kit_begin_plain,
                                         kit_end),
         cmocka_unit_test(tmpfs_falls_back_to_plain_files_and_says_why),
