@@ -53,7 +53,9 @@ static void end_task(struct pawl_ckpt *c, struct task *t, enum saver_reached rea
 static void note_failure(struct pawl_ckpt *c, const struct task *t) {
     c->status.failed_in_row++;
     if (c->status.failed_in_row <= c->options.tolerate) {
-        if (c->tolerated.code == PAWL_OK) c->tolerated = t->error;
+        if (c->tolerated.code != PAWL_OK) return;
+        c->tolerated = t->error;
+        c->tolerated_id = t->id;
         return;
     }
     c->pending = t->error;

@@ -48,6 +48,10 @@ static pawl_code check_save(const struct pawl_ckpt *c, struct pawl_ckpt_save *s,
 
 /* Steps grow; several units of one step are saved one after the other. */
 static pawl_code check_step(const struct pawl_ckpt *c, const struct pawl_ckpt_save *s, struct pawl_error *e) {
+    if (!c->settled && c->loss.code != PAWL_OK)
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "call pawl_ckpt_from_scratch to begin anew although what was saved is lost: %.600s",
+                         c->loss.text);
     if (!c->settled && c->stored_step != 0)
         return error_set(e, PAWL_ARGUMENT, 0,
                          "%.500s holds step %" PRIu64 ": call pawl_ckpt_resume, or pawl_ckpt_from_scratch to "
@@ -261,6 +265,7 @@ static pawl_code reached(struct pawl_ckpt *c, uint64_t id, enum pawl_ckpt_until 
     if (e != NULL) *e = o->error;
     if (c->untold_id == id) c->untold.code = PAWL_OK;
     if (c->pending_id == id) c->pending.code = PAWL_OK;
+    if (c->tolerated_id == id) c->tolerated.code = PAWL_OK;
     return o->code;
 }
 

@@ -152,7 +152,7 @@ struct pawl_ckpt {
     struct pawl_error pending;                     /* for the next save; code OK: none */
     struct pawl_error untold;                      /* the first failure that no call returned */
     struct pawl_error tolerated; /* the first of the failures in a row that were only told as events */
-    uint64_t pending_id, untold_id;
+    uint64_t pending_id, untold_id, tolerated_id;
     char waits_for[256]; /* whom the oldest undecided step waits for */
     struct saver_skip skips[SAVER_SKIPS_MAX];
     uint32_t skip_count;
