@@ -135,6 +135,7 @@ pawl_code group_open(const struct group_config *config, struct group **out, stru
     g->files = calloc(config->rank_count, sizeof(struct group_file *));
     pawl_code code = g->files == NULL ? no_memory(e) : PAWL_OK;
     if (code == PAWL_OK) g->files[config->rank] = &g->own;
+    if (code == PAWL_OK && g->by_files) code = run_folder(config->run, GROUP_FOLDER, e);
     if (code == PAWL_OK && g->by_files) code = make_paths(g, e);
     g->pause_ns = pause_min(g);
     if (code == PAWL_OK)

@@ -76,6 +76,13 @@ static pawl_code make_folders(const char *path, struct pawl_error *e) {
     return result == 0 ? PAWL_OK : fail(path, "cannot make the folder", result, e);
 }
 
+pawl_code run_folder(const struct saver_run *run, const char *folder, struct pawl_error *e) {
+    char *path = run_path(run, folder, "");
+    pawl_code code = path == NULL ? no_memory(e) : make_folders(path, e);
+    free(path);
+    return code;
+}
+
 /* ---- files ---- */
 
 static int write_all(int fd, const char *text, size_t bytes) {
@@ -111,15 +118,14 @@ static pawl_code make_at(const char *path, const char *temporary, const char *te
 pawl_code run_make(const struct saver_run *run, const char *folder, const char *name, const char *text,
                    struct pawl_error *e) {
     uint64_t random = 0;
-    char hidden[96], *in = run_path(run, folder, ""), *path = run_path(run, folder, name), *temporary = NULL;
-    pawl_code code = in == NULL || path == NULL ? no_memory(e) : PAWL_OK;
+    char hidden[96], *path = run_path(run, folder, name), *temporary = NULL;
+    pawl_code code = path == NULL ? no_memory(e) : PAWL_OK;
     if (code == PAWL_OK && getrandom(&random, sizeof random, 0) != sizeof random)
         code = error_set(e, PAWL_IO, errno, "no random bytes for a name");
     snprintf(hidden, sizeof hidden, ".new-%.40s-%016" PRIx64, name, random);
     if (code == PAWL_OK && (temporary = run_path(run, folder, hidden)) == NULL) code = no_memory(e);
-    if (code == PAWL_OK) code = make_folders(in, e);
+    if (code == PAWL_OK) code = run_folder(run, folder, e);
     if (code == PAWL_OK) code = make_at(path, temporary, text, e);
-    free(in);
     free(path);
     free(temporary);
     return code;

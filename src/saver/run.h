@@ -38,6 +38,8 @@ void run_close(struct saver_run *run);
 /* "PATH/NAME" into malloc'ed memory; null without any. */
 char *run_path(const struct saver_run *run, const char *folder, const char *name);
 
+/* Makes FOLDER, durable; there already is as good. */
+pawl_code run_folder(const struct saver_run *run, const char *folder, struct pawl_error *e);
 /* Makes FOLDER/NAME with this text, durable. BUSY: it exists. */
 pawl_code run_make(const struct saver_run *run, const char *folder, const char *name, const char *text,
                    struct pawl_error *e);

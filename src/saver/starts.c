@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
+
+#include "base/clock.h"
 
 #define STARTS_FOLDER "starts"
 #define RESUME_SUFFIX ".resume"
@@ -13,6 +16,10 @@
 #define RESUME_FORMAT "pawl resume 1\nstep %" PRIu64 "\nincarnation %" PRIu64 "\n"
 /* Numbers taken by others while we look for ours, at most: more is a file system that lies. */
 #define CLAIMS_MAX 10000u
+/* For the rank that decides, before another does; between two looks for its decision. */
+#define DECIDE_PATIENCE_NS 5000000000ll
+#define PAUSE_NS_MIN       500000
+#define PAUSE_NS_MAX       50000000
 
 /* ---- the token ---- */
 
@@ -146,11 +153,12 @@ static pawl_code find(const struct saver_run *run, const char *token, uint32_t r
     return code;
 }
 
-/* Finds or makes the claim of this start. */
+/* Finds or makes the claim of this start; *made: it is ours to decide. */
 static pawl_code claim(const struct saver_run *run, const char *token, uint32_t rank_count, uint64_t above,
-                       uint64_t *number, struct pawl_error *e) {
+                       uint64_t *number, bool *made, struct pawl_error *e) {
     char name[RUN_NUMBER_BYTES], text[STARTS_TOKEN_BYTES + 64];
     snprintf(text, sizeof text, START_FORMAT, rank_count, token);
+    *made = false;
     for (uint32_t tries = 0; tries < CLAIMS_MAX; tries++) {
         struct found found;
         pawl_code code = find(run, token, rank_count, &found, e);
@@ -160,20 +168,34 @@ static pawl_code claim(const struct saver_run *run, const char *token, uint32_t 
         *number = (found.largest > above ? found.largest : above) + 1;
         snprintf(name, sizeof name, "%" PRIu64, *number);
         code = run_make(run, STARTS_FOLDER, name, text, e);
+        *made = code == PAWL_OK;
         if (code != PAWL_BUSY) return code;
     }
     return error_set(e, PAWL_IO, 0, "%.600s/%s: no number can be had for this start", run->path,
                      STARTS_FOLDER);
 }
 
+/* Whoever took the number is looking right now. Others give it some time: a thousand ranks that all look into
+ * a thousand stores would keep each other from it. */
+static pawl_code await_decision(const struct saver_run *run, const char *name, struct start *out,
+                                struct pawl_error *e) {
+    int64_t until = clock_now_ns() + DECIDE_PATIENCE_NS;
+    for (int64_t pause = PAUSE_NS_MIN;; pause = 2 * pause < PAUSE_NS_MAX ? 2 * pause : PAUSE_NS_MAX) {
+        pawl_code code = read_resume(run, name, out, e);
+        if (code != PAWL_NOT_FOUND || clock_now_ns() >= until) return code;
+        struct timespec t = {0, pause};
+        nanosleep(&t, NULL);
+    }
+}
+
 /* The decision of this start; made if nobody has. */
-static pawl_code decide(const struct saver_run *run, uint64_t number, const struct starts_look *look,
-                        struct start *out, struct pawl_error *e) {
+static pawl_code decide(const struct saver_run *run, uint64_t number, bool mine,
+                        const struct starts_look *look, struct start *out, struct pawl_error *e) {
     char name[RUN_NUMBER_BYTES], text[128];
     struct pawl_error why = {0};
     struct start seen = {0};
     snprintf(name, sizeof name, "%" PRIu64 RESUME_SUFFIX, number);
-    pawl_code code = read_resume(run, name, out, &why);
+    pawl_code code = mine ? PAWL_NOT_FOUND : await_decision(run, name, out, &why);
     if (code == PAWL_NOT_FOUND) {
         code = look->look(look->context, &seen, e);
         if (code != PAWL_OK) return code;
@@ -192,11 +214,12 @@ pawl_code starts_join(const struct saver_run *run, const char *token, uint32_t r
     struct start stored = {0};
     struct found found;
     uint64_t number = 0;
+    bool made = false;
     pawl_code code = find(run, token, rank_count, &found, e);
-    /* Stored parts count too, in case somebody removed the files of starts. */
-    if (code == PAWL_OK && found.ours == 0) code = look->look(look->context, &stored, e);
-    if (code == PAWL_OK) code = claim(run, token, rank_count, stored.incarnation, &number, e);
-    return code == PAWL_OK ? decide(run, number, look, out, e) : code;
+    /* Where somebody removed the files of starts, what is stored still tells the numbers used. */
+    if (code == PAWL_OK && found.largest == 0) code = look->look(look->context, &stored, e);
+    if (code == PAWL_OK) code = claim(run, token, rank_count, stored.incarnation, &number, &made, e);
+    return code == PAWL_OK ? decide(run, number, made, look, out, e) : code;
 }
 
 pawl_code starts_any_other(const struct saver_run *run, const char *token, bool *any, struct pawl_error *e) {

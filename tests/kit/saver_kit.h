@@ -21,7 +21,8 @@ static inline int64_t skit_soon(void) { return pawl_now() + 60 * SECOND; }
 static inline char *skit_folder(void) {
     const char *base = getenv("TMPDIR");
     char *path = NULL;
-    if (asprintf(&path, "%s/pawl-saver-XXXXXX", base != NULL ? base : "/tmp") < 0 || mkdtemp(path) == NULL) abort();
+    if (asprintf(&path, "%s/pawl-saver-XXXXXX", base != NULL ? base : "/tmp") < 0 || mkdtemp(path) == NULL)
+        abort();
     return path;
 }
 

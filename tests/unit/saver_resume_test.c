@@ -148,7 +148,8 @@ static void must_exist_and_must_be_new_say_what_they_found(void **unused) {
     char *path = skit_folder();
     struct pawl_ckpt *c = NULL;
     struct pawl_error why = {0};
-    struct pawl_ckpt_options exist = {.path = path, .must_exist = true}, fresh = {.path = path, .must_be_new = true};
+    struct pawl_ckpt_options exist = {.path = path, .must_exist = true},
+                             fresh = {.path = path, .must_be_new = true};
     assert_int_equal(pawl_ckpt_open(&exist, &c, &why), PAWL_NOT_FOUND);
     assert_int_equal(pawl_ckpt_open(&fresh, &c, &why), PAWL_OK);
     SKIT_MUST(pawl_ckpt_close(c, skit_soon(), e));

@@ -1,5 +1,6 @@
 /* What include/pawl/ckpt.h promises of saves: policies, errors, waiting, cancelling, events. The disk is
- * simulated where it has to fail; a kind of memory whose copies wait for the test stands for a slow device. */
+ * simulated where it has to fail; a kind of memory whose copies wait for the test stands for a slow device.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,8 @@ static pawl_code sim_own(void *context, struct store **out, char *why, struct pa
 }
 
 static pawl_code sim_all(void *context, struct saver_stores *out, struct pawl_error *e) {
-    *out = (struct saver_stores){.stores = calloc(1, sizeof *out->stores), .names = calloc(1, sizeof *out->names)};
+    *out = (struct saver_stores){.stores = calloc(1, sizeof *out->stores),
+                                 .names = calloc(1, sizeof *out->names)};
     out->names[0] = strdup("r0");
     pawl_code code = storesim_open(((struct sim *)context)->disk, "r0", true, &out->stores[0], e);
     out->count = code == PAWL_OK;
@@ -177,7 +179,8 @@ static void arguments_are_refused_by_name(void **unused) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(pawl_ckpt_save(r.c, &cases[i].save, NULL, &why), PAWL_ARGUMENT);
-        if (strstr(why.text, cases[i].named) == NULL) fail_msg("'%s' does not name %s", why.text, cases[i].named);
+        if (strstr(why.text, cases[i].named) == NULL)
+            fail_msg("'%s' does not name %s", why.text, cases[i].named);
     }
     skit_wait(&r, skit_save(&r, 5), PAWL_CKPT_UNTIL_DURABLE);
     assert_int_equal(save_again(&r, 5, NULL, &why), PAWL_ARGUMENT);
@@ -265,7 +268,8 @@ static void full_skips_by_policy_counted_and_told(void **unused) {
     struct gated *g = gated_new(&(struct pawl_ckpt_options){.full = PAWL_CKPT_SKIP, .in_flight = 2});
     struct pawl_error why = {0};
     uint64_t id[4] = {0};
-    for (uint64_t step = 1; step <= 4; step++) assert_int_equal(save_again(&g->r, step, &id[step - 1], &why), PAWL_OK);
+    for (uint64_t step = 1; step <= 4; step++)
+        assert_int_equal(save_again(&g->r, step, &id[step - 1], &why), PAWL_OK);
     assert_true(id[0] != 0 && id[1] != 0);
     assert_int_equal(id[2], 0);
     assert_int_equal(id[3], 0);
@@ -410,7 +414,8 @@ static void callback_and_poll_hear_the_same_events_in_order(void **unused) {
     (void)unused;
     struct sim sim = sim_new();
     struct heard heard = {.thread = pthread_self()};
-    struct skit_rank r = open_sim(&sim, &(struct pawl_ckpt_options){.on_event = hear, .on_event_context = &heard});
+    struct skit_rank r =
+        open_sim(&sim, &(struct pawl_ckpt_options){.on_event = hear, .on_event_context = &heard});
     for (uint64_t step = 1; step <= 3; step++) skit_wait(&r, skit_save(&r, step), PAWL_CKPT_UNTIL_DURABLE);
     struct pawl_ckpt_event events[64];
     uint32_t count = pawl_ckpt_poll(r.c, events, 64);
@@ -436,7 +441,8 @@ static void ring_keeps_the_newest_1024_events(void **unused) {
     struct gated *g = gated_new(&(struct pawl_ckpt_options){.full = PAWL_CKPT_SKIP, .in_flight = 1});
     struct pawl_error why = {0};
     uint64_t last = 2000;
-    for (uint64_t step = 1; step <= last; step++) assert_int_equal(save_again(&g->r, step, NULL, &why), PAWL_OK);
+    for (uint64_t step = 1; step <= last; step++)
+        assert_int_equal(save_again(&g->r, step, NULL, &why), PAWL_OK);
     struct pawl_ckpt_event *events = calloc(2048, sizeof *events);
     assert_int_equal(pawl_ckpt_poll(g->r.c, events, 2048), 1024);
     assert_int_equal(events[1023].kind, PAWL_CKPT_SKIPPED);
