@@ -16,10 +16,7 @@
 
 void engine_call(struct ckpt *c) {
     c->news = true;
-    if (c->waiting)
-        store_wake(c->store);
-    else
-        pthread_cond_signal(&c->wake);
+    if (c->waiting) store_wake(c->store);
 }
 
 static void take_save(struct ckpt *c, struct job *job) {
@@ -49,23 +46,15 @@ void engine_take_requests(struct ckpt *c) {
     pthread_mutex_unlock(&c->mutex);
 }
 
-static struct timespec time_at(int64_t ns) { return (struct timespec){ns / 1000000000, ns % 1000000000}; }
-
 void engine_sleep(struct ckpt *c, int64_t timeout_ns) {
-    int64_t now = clock_now_ns();
-    int64_t until = timeout_ns < INT64_MAX - now ? now + timeout_ns : INT64_MAX;
-    struct timespec end = time_at(until);
     pthread_mutex_lock(&c->mutex);
-    if (c->ops_busy > 0 && !c->news) {
-        c->waiting = true;
-        pthread_mutex_unlock(&c->mutex);
-        store_wait(c->store, timeout_ns < ENGINE_LOOK_NS ? timeout_ns : ENGINE_LOOK_NS);
-        pthread_mutex_lock(&c->mutex);
-        c->waiting = false;
-    } else {
-        while (!c->news && timeout_ns > 0 && pthread_cond_timedwait(&c->wake, &c->mutex, &end) == 0) {
-        }
-    }
+    c->waiting = !c->news;
+    bool sleep = c->waiting;
+    pthread_mutex_unlock(&c->mutex);
+    if (!sleep) return;
+    store_wait(c->store, timeout_ns);
+    pthread_mutex_lock(&c->mutex);
+    c->waiting = false;
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -130,17 +119,16 @@ static pawl_code reserve(struct ckpt *c, struct pawl_error *e) {
     c->ops = calloc(c->op_count, sizeof *c->ops);
     c->log.block = mem_alloc(RECORD_REGION_BYTES);
     if (c->ops == NULL || c->log.block == NULL) return no_memory(c, e);
-    return pool_open(c, e);
+    return staging_open(c, e);
 }
 
 static void engine_free(struct ckpt *c) {
     for (uint32_t i = 0; i < COMMIT_SLOTS_MAX; i++) store_file_close(c->slots[i].file);
     store_file_close(c->log.file);
     mem_free(c->log.block, RECORD_REGION_BYTES);
-    pool_close(c);
+    staging_close(c);
     free(c->ops);
     if (c->event_fd >= 0) close(c->event_fd);
-    pthread_cond_destroy(&c->wake);
     pthread_mutex_destroy(&c->mutex);
     free(c);
 }
@@ -152,16 +140,6 @@ static pawl_code start_thread(struct ckpt *c, struct pawl_error *e) {
     if (result != 0) return error_set(e, PAWL_MEMORY, result, "checkpoint: cannot start its thread");
     c->has_thread = true;
     return PAWL_OK;
-}
-
-/* Times are of the clock that deadlines are given in. */
-static void init_locks(struct ckpt *c) {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&c->mutex, NULL);
-    pthread_cond_init(&c->wake, &attributes);
-    pthread_condattr_destroy(&attributes);
 }
 
 pawl_code ckpt_open(const struct ckpt_config *config, struct store *store, struct ckpt **out,
@@ -177,7 +155,7 @@ pawl_code ckpt_open(const struct ckpt_config *config, struct store *store, struc
     if (c->config.staging_bytes == 0) c->config.staging_bytes = ENGINE_STAGING_BYTES;
     c->store = store;
     c->event_fd = -1;
-    init_locks(c);
+    pthread_mutex_init(&c->mutex, NULL);
     commit_init(&c->core, config->in_flight, config->keep, config->resume_step);
     if (config->writers > 0) store_depth_set(store, config->writers);
     code = reserve(c, e);

@@ -22,8 +22,6 @@
 /* Kinds of memory for which the staging pool is pinned; copies from more kinds are only slower. */
 #define ENGINE_KINDS_MAX 16u
 #define ENGINE_NONE      UINT32_MAX
-/* While operations are in flight the thread looks this often for new requests. */
-#define ENGINE_LOOK_NS 2000000
 
 struct engine_list { /* of buffers, first in, first out */
     uint32_t first, last;
@@ -40,7 +38,6 @@ struct job { /* one save */
     bool staged, want_captured;
     bool mixed;                  /* some of it lies in another kind of memory */
     uint64_t copy_at, direct_at; /* where to look for the next chunk to copy, to write from its place */
-    uint32_t span_at;            /* the first span that may matter to the chunk at copy_at */
     struct engine_list ready;    /* buffers copied and not yet written */
 };
 
@@ -125,7 +122,6 @@ struct ckpt {
 
     /* Shared, under the mutex. */
     pthread_mutex_t mutex;
-    pthread_cond_t wake;
     bool news;    /* something below changed that the engine has not looked at */
     bool waiting; /* the engine sleeps in store_wait, or is about to */
     struct job *queue[COMMIT_SAVES_MAX];
@@ -166,18 +162,18 @@ bool engine_pump(struct ckpt *c);
 void engine_note(struct job *job, const struct pawl_error *e);
 
 /* engine_copy.c */
-pawl_code pool_open(struct ckpt *c, struct pawl_error *e);
-void pool_close(struct ckpt *c);
+pawl_code staging_open(struct ckpt *c, struct pawl_error *e);
+void staging_close(struct ckpt *c);
 /* Copies the save's next chunk into a buffer, of which one is free; told to the core when it is there. */
-void pool_copy(struct ckpt *c, uint32_t save);
+void staging_copy(struct ckpt *c, uint32_t save);
 /* Looks after copies that have ended, and begins those that wait. True when it did something. */
-bool pool_progress(struct ckpt *c);
+bool staging_progress(struct ckpt *c);
 /* A buffer of the save with a copied chunk, which it then no longer counts as ready; ENGINE_NONE: none. */
-uint32_t pool_take_ready(struct ckpt *c, uint32_t save);
-uint8_t *pool_data(struct ckpt *c, uint32_t buffer);
-void pool_free(struct ckpt *c, uint32_t buffer);
+uint32_t staging_take_ready(struct ckpt *c, uint32_t save);
+uint8_t *staging_data(struct ckpt *c, uint32_t buffer);
+void staging_free(struct ckpt *c, uint32_t buffer);
 /* Gives back what was copied for a save that is over and never written. */
-void pool_drop(struct ckpt *c, uint32_t save);
+void staging_drop(struct ckpt *c, uint32_t save);
 
 /* engine_save.c */
 void engine_event(struct ckpt *c, const struct job *job, enum ckpt_event_kind kind);

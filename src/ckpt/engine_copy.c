@@ -12,8 +12,6 @@
 #include "base/mem.h"
 #include "ckpt/engine.h"
 
-void pawl_copy_done(struct pawl_copy *copy, pawl_code code) { copy->done(copy, code); }
-
 /* ---- opening and closing ---- */
 
 /* A copy's end, in any thread. All of it under the mutex: once that is free again, the engine may be gone. */
@@ -28,7 +26,7 @@ static void copy_done(struct pawl_copy *base, pawl_code code) {
     pthread_mutex_unlock(&c->mutex);
 }
 
-pawl_code pool_open(struct ckpt *c, struct pawl_error *e) {
+pawl_code staging_open(struct ckpt *c, struct pawl_error *e) {
     struct engine_pool *p = &c->pool;
     uint64_t count = c->config.staging_bytes / c->config.chunk_bytes;
     if (count == 0) count = 1;
@@ -42,7 +40,7 @@ pawl_code pool_open(struct ckpt *c, struct pawl_error *e) {
     if (p->memory == NULL || p->buffers == NULL)
         return error_set(e, PAWL_MEMORY, 0, "%s: no %zu bytes of staging memory", store_path(c->store),
                          p->bytes);
-    for (uint32_t i = p->count; i > 0; i--) pool_free(c, i - 1);
+    for (uint32_t i = p->count; i > 0; i--) staging_free(c, i - 1);
     for (uint32_t i = 0; i < ENGINE_COPIES_MAX; i++) {
         p->copies[i].base.done = copy_done;
         p->copies[i].engine = c;
@@ -53,7 +51,7 @@ pawl_code pool_open(struct ckpt *c, struct pawl_error *e) {
     return PAWL_OK;
 }
 
-void pool_close(struct ckpt *c) {
+void staging_close(struct ckpt *c) {
     struct engine_pool *p = &c->pool;
     for (uint32_t i = 0; i < p->kind_count; i++)
         if (p->kinds[i].unpin != NULL) p->kinds[i].unpin(p->kinds[i].context, p->memory, p->bytes);
@@ -74,11 +72,11 @@ static void pin(struct engine_pool *p, const struct pawl_memory *memory) {
 
 /* ---- lists of buffers ---- */
 
-uint8_t *pool_data(struct ckpt *c, uint32_t buffer) {
+uint8_t *staging_data(struct ckpt *c, uint32_t buffer) {
     return c->pool.memory + (size_t)buffer * c->config.chunk_bytes;
 }
 
-void pool_free(struct ckpt *c, uint32_t buffer) {
+void staging_free(struct ckpt *c, uint32_t buffer) {
     c->pool.buffers[buffer].next = c->pool.free_first;
     c->pool.free_first = buffer;
 }
@@ -104,13 +102,14 @@ static uint32_t take_first(struct engine_pool *p, struct engine_list *list) {
     return buffer;
 }
 
-uint32_t pool_take_ready(struct ckpt *c, uint32_t save) {
+uint32_t staging_take_ready(struct ckpt *c, uint32_t save) {
     return take_first(&c->pool, &c->jobs[save]->ready);
 }
 
-void pool_drop(struct ckpt *c, uint32_t save) {
-    for (uint32_t buffer = pool_take_ready(c, save); buffer != ENGINE_NONE; buffer = pool_take_ready(c, save))
-        pool_free(c, buffer);
+void staging_drop(struct ckpt *c, uint32_t save) {
+    for (uint32_t buffer = staging_take_ready(c, save); buffer != ENGINE_NONE;
+         buffer = staging_take_ready(c, save))
+        staging_free(c, buffer);
 }
 
 /* ---- copying ---- */
@@ -138,11 +137,11 @@ static void chunk_copied(struct ckpt *c, uint32_t buffer) {
     pawl_code code = b->code;
     if (code == PAWL_OK) {
         if (job->plan.sums != NULL && job->mixed)
-            hash128(pool_data(c, buffer), job->plan.chunks[b->chunk].bytes,
+            hash128(staging_data(c, buffer), job->plan.chunks[b->chunk].bytes,
                     job->plan.sums + b->chunk * SLOT_SUM_BYTES);
         append(&c->pool, &job->ready, buffer);
     } else {
-        pool_free(c, buffer);
+        staging_free(c, buffer);
     }
     atomic_fetch_add_explicit(&c->operations, 1, memory_order_relaxed);
     commit_tell(&c->core, COMMIT_COPY, save, code);
@@ -173,7 +172,7 @@ static void begin_copy(struct ckpt *c, uint32_t buffer, const struct slot_chunk 
     struct pawl_error e = {0};
     pawl_code code =
         s->memory->copy_out(s->memory->context, s->data + (from - s->begin),
-                            pool_data(c, buffer) + (from - chunk->offset), to - from, &copy->base, &e);
+                            staging_data(c, buffer) + (from - chunk->offset), to - from, &copy->base, &e);
     if (code == PAWL_OK) return;
     p->buffers[buffer].pending--;
     copy->next = p->free_copies;
@@ -203,18 +202,17 @@ static void begin_copies(struct ckpt *c, uint32_t buffer) {
     if (b->pending == 0) chunk_copied(c, buffer);
 }
 
-void pool_copy(struct ckpt *c, uint32_t save) {
+void staging_copy(struct ckpt *c, uint32_t save) {
     struct job *job = c->jobs[save];
     struct slot_plan *plan = &job->plan;
     while (!job->staged && plan->chunks[job->copy_at].direct != NULL) job->copy_at++;
     const struct slot_chunk *chunk = &plan->chunks[job->copy_at];
     uint32_t buffer = take_free(&c->pool);
-    gather(plan, job->copy_at, pool_data(c, buffer), plan->sums != NULL && !job->mixed);
-    while (job->mixed && job->span_at < plan->span_count &&
-           plan->spans[job->span_at].begin + plan->spans[job->span_at].bytes <= chunk->offset)
-        job->span_at++;
-    c->pool.buffers[buffer] = (struct engine_buffer){
-        .save = save, .chunk = job->copy_at++, .span = job->mixed ? job->span_at : plan->span_count};
+    gather(plan, job->copy_at, staging_data(c, buffer), plan->sums != NULL && !job->mixed);
+    c->pool.buffers[buffer] =
+        (struct engine_buffer){.save = save,
+                               .chunk = job->copy_at++,
+                               .span = job->mixed ? slot_plan_span(plan, chunk->offset) : plan->span_count};
     begin_copies(c, buffer);
 }
 
@@ -227,7 +225,7 @@ static void copy_ended(struct ckpt *c, struct engine_copy *copy) {
     if (b->begun && b->pending == 0) chunk_copied(c, copy->buffer);
 }
 
-bool pool_progress(struct ckpt *c) {
+bool staging_progress(struct ckpt *c) {
     pthread_mutex_lock(&c->mutex);
     struct engine_copy *finished = c->finished;
     c->finished = NULL;

@@ -37,7 +37,7 @@ static uint32_t op_new(struct ckpt *c, enum op_stage stage, uint32_t save, uint3
 
 static void op_free(struct ckpt *c, uint32_t i) {
     struct engine_op *op = &c->ops[i];
-    if (op->buffer != NONE) pool_free(c, op->buffer);
+    if (op->buffer != NONE) staging_free(c, op->buffer);
     c->chunks_busy -= op->stage == OP_CHUNK;
     c->ops_busy--;
     atomic_fetch_add_explicit(&c->operations, 1, memory_order_relaxed);
@@ -128,11 +128,11 @@ static void do_prepare(struct ckpt *c, const struct commit_action *a) {
  * checksum is taken while the device already works: it does not change. */
 static void do_write(struct ckpt *c, const struct commit_action *a) {
     struct job *job = c->jobs[a->save];
-    uint32_t buffer = pool_take_ready(c, a->save);
+    uint32_t buffer = staging_take_ready(c, a->save);
     uint64_t number = buffer != NONE ? c->pool.buffers[buffer].chunk : job->direct_at;
     while (buffer == NONE && job->plan.chunks[number].direct == NULL) number++;
     const struct slot_chunk *chunk = &job->plan.chunks[number];
-    const uint8_t *data = buffer != NONE ? pool_data(c, buffer) : chunk->direct;
+    const uint8_t *data = buffer != NONE ? staging_data(c, buffer) : chunk->direct;
     struct pawl_error e = {0};
     uint32_t i = op_new(c, OP_CHUNK, a->save, buffer);
     if (store_write(file_of(c, a->save), job->plan.header_bytes + chunk->offset, data, chunk->bytes, i, &e) !=
@@ -241,7 +241,7 @@ static void explain(struct ckpt *c, struct ckpt_event *event) {
 static void do_report(struct ckpt *c, const struct commit_action *a) {
     struct job *job = c->jobs[a->save];
     struct ckpt_event *event = &job->event;
-    pool_drop(c, a->save);
+    staging_drop(c, a->save);
     c->jobs[a->save] = NULL;
     event->code = a->code;
     event->total_ns = clock_now_ns() - job->begin_ns;
@@ -278,7 +278,7 @@ static void perform(struct ckpt *c, const struct commit_action *a) {
         do_prepare(c, a);
         break;
     case COMMIT_COPY:
-        pool_copy(c, a->save);
+        staging_copy(c, a->save);
         break;
     case COMMIT_WRITE:
         do_write(c, a);
@@ -391,7 +391,7 @@ bool engine_pump(struct ckpt *c) {
     struct store_completion done[16];
     uint32_t count = c->ops_busy > 0 ? store_poll(c->store, done, 16) : 0;
     for (uint32_t i = 0; i < count; i++) completed(c, &done[i]);
-    bool any = pool_progress(c) || count > 0;
+    bool any = staging_progress(c) || count > 0;
     c->more = false;
     for (struct commit_action a; !c->more; any = true) {
         struct commit_room room = {c->pool.free_first != ENGINE_NONE, c->chunks_busy < c->chunks_max};

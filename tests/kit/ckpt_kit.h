@@ -77,6 +77,13 @@ static inline struct pawl_tensor kit_tensor(uint32_t t) {
                                 .shape = kit_tensors[t].shape};
 }
 
+/* Of the slice. */
+static inline uint64_t kit_bytes(const struct pawl_tensor *t) {
+    uint64_t bytes = pawl_dtype_bits(t->dtype) / 8;
+    for (uint32_t d = 0; d < t->rank; d++) bytes *= t->extent[d];
+    return bytes;
+}
+
 struct kit_part { /* the tensors of part p of n, with memory of their own */
     struct pawl_tensor tensors[KIT_TENSORS];
     struct kit_rows rows[KIT_TENSORS];
