@@ -45,11 +45,11 @@ struct pawl_tune_rates {
     double load_s;      /* from a failure to training again: detect, restart, read back */
 };
 
-enum pawl_tune_bound {      /* what decided the interval */
-    PAWL_BOUND_NONE,        /* every iteration may be saved */
-    PAWL_BOUND_BANDWIDTH,   /* Tw/(N q t) */
-    PAWL_BOUND_STALL,       /* stall/(overhead t) */
-    PAWL_BOUND_FAILURES     /* longer pays, failures being rare */
+enum pawl_tune_bound {                       /* what decided the interval */
+                       PAWL_BOUND_NONE,      /* every iteration may be saved */
+                       PAWL_BOUND_BANDWIDTH, /* Tw/(N q t) */
+                       PAWL_BOUND_STALL,     /* stall/(overhead t) */
+                       PAWL_BOUND_FAILURES   /* longer pays, failures being rare */
 };
 const char *pawl_tune_bound_name(enum pawl_tune_bound bound);
 
@@ -82,7 +82,7 @@ struct pawl_tune_point { /* one way to save, measured */
 };
 
 struct pawl_tune_need {
-    uint64_t bytes;         /* m of one save on this device */
+    uint64_t bytes; /* m of one save on this device */
     double iteration_s;
     double overhead;        /* 0: PAWL_TUNE_OVERHEAD */
     uint64_t memory_bytes;  /* for saves in flight, beyond the state itself; 0: no limit */
@@ -103,6 +103,7 @@ struct pawl_tune_choice {
     uint64_t storage_bytes; /* (N + K + spare) m */
     uint64_t memory_bytes;  /* N m of versions; staged (N + 1) m / 2, or the limit when that is less */
     double stall_s;         /* of the point, and of waiting for memory where that is short */
+    double speedup;         /* rate with N in flight over the best rate with one; 1 where that is not known */
     char why[640];
 };
 
@@ -134,6 +135,9 @@ struct pawl_cadence_config {
     double mtbf_s, load_s;
 };
 
+/* The configuration that begins with what was chosen. */
+struct pawl_cadence_config pawl_cadence_of(const struct pawl_tune_need *need,
+                                           const struct pawl_tune_choice *choice);
 pawl_code pawl_cadence_new(const struct pawl_cadence_config *config, struct pawl_cadence **out,
                            struct pawl_error *e);
 void pawl_cadence_free(struct pawl_cadence *c);
@@ -164,7 +168,7 @@ bool pawl_cadence_changed(struct pawl_cadence *c, struct pawl_cadence_change *ou
 struct pawl_cadence_state { /* zeros: not known yet */
     uint64_t every;
     uint32_t in_flight;
-    double iteration_s; /* without saves in flight where such iterations are to be seen */
+    double iteration_s; /* without saves in flight, where these slow it down */
     double write_s;     /* as if N were in flight */
     double stall_s;     /* of one save: held up, and iterations slowed down beside it */
     double slowdown, lost_mean_s, lost_worst_s;
@@ -176,22 +180,22 @@ void pawl_cadence_state(const struct pawl_cadence *c, struct pawl_cadence_state 
 
 #define PAWL_TUNE_POINTS_MAX 128u
 
-struct pawl_device {   /* the yardstick: a raw reader and writer of the same bytes, without commits or sums */
-    char mode[64];     /* "io_uring+O_DIRECT", "O_DIRECT", "page cache" */
-    uint32_t depth;    /* of the fastest writer tried */
+struct pawl_device { /* the yardstick: a raw reader and writer of the same bytes, without commits or sums */
+    char mode[64];   /* "io_uring+O_DIRECT", "O_DIRECT", "page cache" */
+    uint32_t depth;  /* of the fastest writer tried */
     uint64_t piece_bytes;
     double write_bps, read_bps;
 };
 
 struct pawl_tune_options {
-    const char *dir; /* exists; a scratch folder in it is made and removed again */
+    const char *dir;            /* exists; a scratch folder in it is made and removed again */
     struct pawl_tune_need need; /* storage_bytes 0: what is free; load_s 0: reading at the measured rate */
-    uint64_t probe_bytes; /* of the saves made; 0: need.bytes, or less where memory, disk or time demand */
+    uint64_t probe_bytes;   /* of the saves made; 0: need.bytes, or less where memory, disk or time demand */
     uint32_t in_flight_max; /* 0: 8 */
-    uint32_t rounds;      /* per point; 0: 3 */
-    double seconds;       /* time to aim at; 0: 60 */
-    bool keep_result;     /* write dir/tune.json (docs/formats/tune.md) */
-    bool quiet;           /* no progress on the standard error output */
+    uint32_t rounds;        /* per point; 0: 3 */
+    double seconds;         /* time to aim at; 0: 60 */
+    bool keep_result;       /* write dir/tune.json (docs/formats/tune.md) */
+    bool quiet;             /* no progress on the standard error output */
 };
 
 struct pawl_tune_result {
@@ -203,7 +207,7 @@ struct pawl_tune_result {
     double copy_bps; /* memory to memory, one thread: staging */
     uint32_t point_count;
     struct pawl_tune_point points[PAWL_TUNE_POINTS_MAX]; /* scaled to `bytes` */
-    struct pawl_tune_need need; /* with what was filled in */
+    struct pawl_tune_need need;                          /* with what was filled in */
     struct pawl_tune_choice choice;
     int stopped_by; /* SIGINT or SIGTERM ended it: everything was removed, there is no choice; 0: no */
 };
@@ -232,13 +236,13 @@ struct pawl_bench_result { /* medians of interleaved rounds */
     struct pawl_device device; /* write_bps, read_bps: in these rounds */
     uint64_t bytes;
     uint32_t rounds, in_flight;
-    double write_bps;   /* a stream of saves, each durable */
-    double save_bps;    /* one save at a time */
-    double restore_bps; /* verified */
+    double write_bps;                              /* a stream of saves, each durable */
+    double save_bps;                               /* one save at a time */
+    double restore_bps;                            /* verified */
     double write_ratio, save_ratio, restore_ratio; /* to the device; medians of the rounds' ratios */
     double cpu_s_per_gb, restore_cpu_s_per_gb, device_cpu_s_per_gb;
-    double blocked_s;   /* the caller, in beginning a save */
-    double write_s;     /* one save alone: begin to durable */
+    double blocked_s; /* the caller, in beginning a save */
+    double write_s;   /* one save alone: begin to durable */
     int stopped_by;
 };
 

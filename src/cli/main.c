@@ -13,6 +13,8 @@ static int print_help(FILE *out) {
                  "Usage: pawl COMMAND [ARGUMENT...]\n"
                  "\n"
                  "  train SPEC.yaml   train, or resume, the run that a spec describes\n"
+                 "  ckpt tune DIR     measure a disk, and choose how to save and how often\n"
+                 "  ckpt bench DIR    measure saving and restoring beside the disk alone\n"
                  "  help [COMMAND]    this text, or that of a command\n"
                  "  version           print the version\n"
                  "\n"
@@ -62,6 +64,7 @@ int main(int argc, char **argv) {
     }
     const char *command = argv[1];
     if (strcmp(command, "train") == 0) return cli_train(argc - 1, argv + 1);
+    if (strcmp(command, "ckpt") == 0) return cli_ckpt(argc - 1, argv + 1);
     if (strcmp(command, "worker") == 0) return worker(argc - 1, argv + 1);
     if (strcmp(command, "help") == 0) return help(argc - 1, argv + 1);
     if (strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0) return print_help(stdout);

@@ -1,7 +1,7 @@
 /* The cadence: from what saves and iterations took to the interval, up and down. See include/pawl/tune.h.
  *
  * What is estimated, each as the median of a window, of stalls a trimmed mean:
- * - t: iterations beside no save while such are to be seen, else all.
+ * - t: all iterations; without those beside saves when these are slower.
  * - s, device time per save with N in flight: the time a save took over the number that were in flight
  *   meanwhile (its mean over time), corrected by the measured speed-up of concurrency. Unlike the bare time
  *   it does not depend on the interval itself, which would make interval and time chase each other.
@@ -24,23 +24,25 @@
 
 /* Half of them must change before the median follows. */
 #define ITERATION_WINDOW 33u
+/* Of the iterations that are compared, beside saves and not: more, since their difference is what counts. */
+#define BESIDE_WINDOW WINDOW_MAX
 /* Saves; at least 2 N + 1, so that the N which a hanging disk held up are a minority. */
 #define SAVE_WINDOW_MIN 17u
 #define ITERATIONS_MIN  8u
 #define SAVES_MIN       3u
-/* A quiet window whose newest iteration is older than this many is no longer what training takes. */
-#define QUIET_AGE (4 * ITERATION_WINDOW)
+/* Quiet iterations half of which are older than this many are no longer what training takes. */
+#define QUIET_AGE (16 * ITERATION_WINDOW)
 /* Iterations beside saves are slower only when by so many standard errors. */
-#define BESIDE_ERRORS 4
+#define BESIDE_ERRORS 5
 /* A new interval is set this much longer than needed. */
 #define ROOM 0.05
 /* It is too long when 10 % more than that, and the noise, would still do. */
-#define SHORTEN        0.15
-#define SHORTEN_ERRORS 5
+#define SHORTEN         0.15
+#define SHORTEN_ERRORS  5
 #define LENGTHEN_ERRORS 2
 /* However wild the values: thrice the interval needed is always seen to be too long. */
 #define NOISE_MAX 0.35
-#define CONFIRM        2
+#define CONFIRM   2
 /* Iterations from one look at the interval to the next where no save ends. */
 #define LOOK_ITERATIONS 8u
 /* A save hangs when it takes this many times what saves take. */
@@ -55,8 +57,12 @@ static pawl_code check(const struct pawl_cadence_config *config, struct pawl_err
     if (config->speedup != 0 && !(config->speedup >= 1 && config->speedup <= config->in_flight))
         return error_set(e, PAWL_ARGUMENT, 0, "speedup is %g, wanted 1 to in_flight, %u", config->speedup,
                          config->in_flight);
-    struct pawl_tune_rates rates = {.iteration_s = 1, .write_s = 1, .in_flight = 1, .overhead = config->overhead,
-                                    .mtbf_s = config->mtbf_s, .load_s = config->load_s};
+    struct pawl_tune_rates rates = {.iteration_s = 1,
+                                    .write_s = 1,
+                                    .in_flight = 1,
+                                    .overhead = config->overhead,
+                                    .mtbf_s = config->mtbf_s,
+                                    .load_s = config->load_s};
     return tune_rates_check(&rates, e);
 }
 
@@ -71,8 +77,9 @@ static void init(struct pawl_cadence *c, const struct pawl_cadence_config *confi
     if (config->every == 0 && config->longest > 0 && c->every > config->longest) c->every = config->longest;
     c->ended_s = -INFINITY;
     window_init(&c->all, ITERATION_WINDOW);
-    window_init(&c->quiet, ITERATION_WINDOW);
-    window_init(&c->busy, ITERATION_WINDOW);
+    window_init(&c->quiet, BESIDE_WINDOW);
+    window_init(&c->quiet_at, BESIDE_WINDOW);
+    window_init(&c->busy, BESIDE_WINDOW);
     window_init(&c->service, saves);
     window_init(&c->spread, WINDOW_MAX);
     window_init(&c->stalls, saves);
@@ -96,32 +103,33 @@ void pawl_cadence_free(struct pawl_cadence *c) { free(c); }
 
 /* ---- estimates ---- */
 
-static bool quiet_is_fresh(const struct pawl_cadence *c) {
-    return c->quiet.count >= ITERATIONS_MIN && c->iterations - c->quiet_iteration <= QUIET_AGE;
+/* By how much iterations beside saves are slower, beyond doubt. */
+static double slower_beside(const struct pawl_cadence *c) {
+    bool enough = c->quiet.count == c->quiet.size && c->busy.count == c->busy.size;
+    if (!enough || (double)c->iterations - window_median(&c->quiet_at) > QUIET_AGE) return 0;
+    double slower = window_median(&c->busy) - window_median(&c->quiet);
+    double noise = hypot(window_error(&c->busy), window_error(&c->quiet));
+    return slower > BESIDE_ERRORS * noise ? slower : 0;
 }
 
 static const struct window *iteration_window(const struct pawl_cadence *c) {
-    return quiet_is_fresh(c) ? &c->quiet : &c->all;
+    return slower_beside(c) > 0 ? &c->quiet : &c->all;
 }
 
 /* What slower iterations beside a save cost in all, per save. */
 static double beside_cost(const struct pawl_cadence *c) {
-    if (!quiet_is_fresh(c) || c->busy.count < ITERATIONS_MIN) return 0;
-    double slower = window_median(&c->busy) - window_median(&c->quiet);
-    double noise = hypot(window_error(&c->busy), window_error(&c->quiet));
-    return slower > BESIDE_ERRORS * noise ? slower * window_median(&c->beside) : 0;
+    return slower_beside(c) * window_median(&c->beside);
 }
 
 /* Iterations and saves seen are enough to judge by. */
 static bool knows(const struct pawl_cadence *c) {
-    return c->all.count >= ITERATIONS_MIN && c->service.count >= SAVES_MIN && window_median(&c->all) > 0 &&
-           window_median(&c->service) > 0;
+    return c->all.count >= ITERATIONS_MIN && c->service.count >= SAVES_MIN && c->usual_s > 0;
 }
 
 /* The rates, with the cost of saving times `factor`. */
 static struct pawl_tune_rates rates_of(const struct pawl_cadence *c, double factor) {
     return (struct pawl_tune_rates){.iteration_s = window_median(iteration_window(c)),
-                                    .write_s = window_median(&c->service) * c->config.in_flight * factor,
+                                    .write_s = c->usual_s * c->config.in_flight * factor,
                                     .in_flight = c->config.in_flight,
                                     .stall_s = (window_trimmed_mean(&c->stalls) + beside_cost(c)) * factor,
                                     .overhead = c->config.overhead,
@@ -129,8 +137,9 @@ static struct pawl_tune_rates rates_of(const struct pawl_cadence *c, double fact
                                     .load_s = c->config.load_s};
 }
 
-/* Relative, of the quotient of save and iteration time. A window of few saves knows its own spread badly; that
- * of many saves, each about what the median was then, is steadier and does not mind a step of the level. */
+/* Relative, of the quotient of save and iteration time. A window of few saves knows its own spread badly;
+ * that of many saves, each about what the median was then, is steadier and does not mind a step of the level.
+ */
 static double noise_of(const struct pawl_cadence *c) {
     const struct window *t = iteration_window(c);
     double save = WINDOW_MEDIAN_ERROR * window_median(&c->spread) / sqrt(c->service.count);
@@ -220,7 +229,7 @@ static double service_of(const struct pawl_cadence *c, const struct cadence_save
 /* Has the oldest save in flight been there for much longer than its share of the device would take? */
 static void look_for_stall(struct pawl_cadence *c) {
     bool hangs = false;
-    double usual = window_median(&c->service) * c->config.in_flight;
+    double usual = c->usual_s * c->config.in_flight;
     char took[PAWL_AMOUNT_TEXT], usually[PAWL_AMOUNT_TEXT], why[sizeof c->change.why];
     double longest = 0;
     for (uint32_t i = 0; i < c->in_flight; i++) longest = fmax(longest, c->now_s - c->saves[i].begun_s);
@@ -235,27 +244,32 @@ static void look_for_stall(struct pawl_cadence *c) {
     tell(c, c->every, PAWL_BOUND_NONE, why);
 }
 
-/* Was a save in flight during the `seconds` up to now? */
-static bool beside_saves(const struct pawl_cadence *c, double seconds) {
+enum company { QUIET, MIXED, BESIDE };
+
+/* Were saves in flight during the `seconds` up to now: none, some of the time, all the time? A long iteration
+ * is likelier to see a save end than a short one, so the mixed ones would make those beside saves look long.
+ */
+static enum company company_of(const struct pawl_cadence *c, double seconds) {
+    double slack_s = seconds * 1e-3, began_s = c->now_s - seconds; /* the clock was read twice */
     for (uint32_t i = 0; i < c->in_flight; i++)
-        if (c->saves[i].begun_s < c->now_s) return true;
-    return c->ended_s > c->now_s - seconds * 0.999; /* one that ended as the iteration began is not beside it */
+        if (c->saves[i].begun_s <= began_s + slack_s) return BESIDE;
+    for (uint32_t i = 0; i < c->in_flight; i++)
+        if (c->saves[i].begun_s < c->now_s) return MIXED;
+    return c->ended_s > began_s + slack_s ? MIXED : QUIET;
 }
 
 void pawl_cadence_iteration(struct pawl_cadence *c, double now_s, double seconds) {
     advance(c, now_s);
-    bool busy = beside_saves(c, seconds);
     look_for_stall(c);
     if (++c->iterations <= c->config.warmup || !isfinite(seconds) || seconds <= 0) return;
     window_add(&c->all, seconds);
-    if (busy) {
-        window_add(&c->busy, seconds);
-        c->beside_count++;
-    } else {
-        if (c->iterations - c->quiet_iteration > QUIET_AGE) window_clear(&c->quiet);
+    enum company company = company_of(c, seconds);
+    if (company == QUIET) {
         window_add(&c->quiet, seconds);
-        c->quiet_iteration = c->iterations;
+        window_add(&c->quiet_at, (double)c->iterations);
     }
+    if (company == BESIDE) window_add(&c->busy, seconds);
+    if (company != QUIET) c->beside_count++;
     if (c->iterations % LOOK_ITERATIONS == 0) evaluate(c);
 }
 
@@ -285,9 +299,9 @@ void pawl_cadence_begun(struct pawl_cadence *c, uint64_t step, double now_s) {
 }
 
 static void add_service(struct pawl_cadence *c, double seconds) {
-    double usual = window_median(&c->service);
-    if (c->service.count >= SAVES_MIN && usual > 0) window_add(&c->spread, fabs(seconds / usual - 1));
+    if (c->service.count >= SAVES_MIN) window_add(&c->spread, fabs(seconds / c->usual_s - 1));
     window_add(&c->service, seconds);
+    c->usual_s = window_median(&c->service);
 }
 
 void pawl_cadence_ended(struct pawl_cadence *c, uint64_t step, double now_s, bool durable) {
@@ -315,7 +329,7 @@ void pawl_cadence_rewind(struct pawl_cadence *c, uint64_t step) {
 void pawl_cadence_state(const struct pawl_cadence *c, struct pawl_cadence_state *out) {
     *out = (struct pawl_cadence_state){.every = c->every, .in_flight = c->in_flight, .stalled = c->stalled};
     out->iteration_s = window_median(iteration_window(c));
-    out->write_s = window_median(&c->service) * c->config.in_flight;
+    out->write_s = c->usual_s * c->config.in_flight;
     out->stall_s = window_trimmed_mean(&c->stalls) + beside_cost(c);
     if (!knows(c)) return;
     struct pawl_tune_rates rates = rates_of(c, 1);

@@ -25,13 +25,15 @@ struct pawl_cadence {
     double now_s, area; /* latest time told; integral of in_flight over it */
     double ended_s;     /* when the newest save ended; -inf: none did */
 
-    uint64_t iterations, quiet_iteration; /* told so far; the newest one beside no save */
-    struct window all, quiet, busy;       /* iteration times: all, without and beside saves in flight */
-    struct window service;                /* device time per save, as with N in flight */
-    struct window spread;                 /* of those about their median then, relative */
-    struct window stalls;                 /* per save */
-    struct window beside;                 /* iterations beside saves, per save */
-    double stall_s;                       /* of the newest save so far */
+    uint64_t iterations;            /* told so far */
+    struct window all, quiet, busy; /* iteration times: all, without and beside saves in flight */
+    struct window quiet_at;         /* numbers of the quiet ones */
+    struct window service;          /* device time per save, as with N in flight */
+    struct window spread;           /* of those about their median then, relative */
+    double usual_s;                 /* median of `service` */
+    struct window stalls;           /* per save */
+    struct window beside;           /* iterations beside saves, per save */
+    double stall_s;                 /* of the newest save so far */
     uint32_t beside_count;
 
     int confirm; /* evaluations in a row that want a longer (> 0) or a shorter (< 0) interval */

@@ -3,8 +3,8 @@
  * Storage: N + K (+ spare) slots of m bytes, so N <= S/m - K. Memory: N versions are held, or, when the state
  * is overwritten in place, what of N saves is not yet written: with the device shared evenly and one save
  * begun every Tw/N, the i-th newest of the N - 1 older ones has 1 - i/N of its bytes left, m (N - 1)/2
- * together, and m of the new one: m (N + 1)/2. A smaller staging pool is allowed; capturing then waits for the
- * device, which counts as a stall. Tested in tests/unit/tune_choose_test.c. */
+ * together, and m of the new one: m (N + 1)/2. A smaller staging pool is allowed; capturing then waits for
+ * the device, which counts as a stall. Tested in tests/unit/tune_choose_test.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -77,6 +77,15 @@ static const struct pawl_tune_point *best_of(const struct pawl_tune_need *n,
     return best;
 }
 
+static double speedup_of(const struct pawl_tune_point *best, const struct pawl_tune_point *points,
+                         uint32_t count) {
+    double alone_s = INFINITY;
+    for (uint32_t i = 0; i < count; i++)
+        if (points[i].in_flight == 1) alone_s = fmin(alone_s, points[i].write_s);
+    double speedup = isfinite(alone_s) ? alone_s / per_save_s(best) : 1;
+    return fmax(1, fmin(speedup, best->in_flight));
+}
+
 /* ---- errors ---- */
 
 static pawl_code check_point(const struct pawl_tune_point *p, uint32_t index, struct pawl_error *e) {
@@ -92,8 +101,12 @@ static pawl_code check_point(const struct pawl_tune_point *p, uint32_t index, st
 
 static pawl_code check(const struct pawl_tune_need *n, const struct pawl_tune_point *points, uint32_t count,
                        struct pawl_error *e) {
-    struct pawl_tune_rates rates = {.iteration_s = n->iteration_s, .write_s = 1, .in_flight = 1,
-                                    .overhead = n->overhead, .mtbf_s = n->mtbf_s, .load_s = n->load_s};
+    struct pawl_tune_rates rates = {.iteration_s = n->iteration_s,
+                                    .write_s = 1,
+                                    .in_flight = 1,
+                                    .overhead = n->overhead,
+                                    .mtbf_s = n->mtbf_s,
+                                    .load_s = n->load_s};
     if (n->bytes == 0) return error_set(e, PAWL_ARGUMENT, 0, "bytes is 0, wanted the size of a save");
     if (count == 0) return error_set(e, PAWL_ARGUMENT, 0, "no points: nothing was measured");
     pawl_code code = tune_rates_check(&rates, e);
@@ -108,8 +121,8 @@ pawl_code tune_need_check(const struct pawl_tune_need *n, struct pawl_error *e) 
         return error_set(e, PAWL_NO_SPACE, 0,
                          "storage: one save in flight and %u kept need %s (%" PRIu64 " bytes), there are %s "
                          "(%" PRIu64 " bytes)",
-                         keep_of(n), pawl_bytes_text(tune_storage_bytes(n, 1), need), tune_storage_bytes(n, 1),
-                         pawl_bytes_text(n->storage_bytes, have), n->storage_bytes);
+                         keep_of(n), pawl_bytes_text(tune_storage_bytes(n, 1), need),
+                         tune_storage_bytes(n, 1), pawl_bytes_text(n->storage_bytes, have), n->storage_bytes);
     if (!memory_suffices(n, 1) && !n->staged)
         return error_set(e, PAWL_MEMORY, 0,
                          "memory: one save in flight holds a version of %s, the limit is %s; a state that is "
@@ -122,9 +135,10 @@ static pawl_code none_fits(const struct pawl_tune_need *n, struct pawl_error *e)
     char have[PAWL_AMOUNT_TEXT];
     pawl_code code = tune_need_check(n, e);
     if (code != PAWL_OK) return code;
-    return error_set(e, PAWL_MEMORY, 0,
-                     "memory: %s is less than a chunk, or no point with few enough saves in flight was measured",
-                     pawl_bytes_text(n->memory_bytes, have));
+    return error_set(
+        e, PAWL_MEMORY, 0,
+        "memory: %s is less than a chunk, or no point with few enough saves in flight was measured",
+        pawl_bytes_text(n->memory_bytes, have));
 }
 
 /* ---- words ---- */
@@ -168,7 +182,8 @@ static void explain_interval(struct text *t, const struct pawl_tune_need *n,
             i->bandwidth_min, 100 * c->stall_s / n->iteration_s);
         break;
     case PAWL_BOUND_BANDWIDTH:
-        say(t, "the device takes a save every %.4g iterations at %.3g %% slow-down", i->bandwidth_min, percent);
+        say(t, "the device takes a save every %.4g iterations at %.3g %% slow-down", i->bandwidth_min,
+            percent);
         break;
     case PAWL_BOUND_STALL:
         say(t, "a save stalls %s, %.3g %% of %.4g iterations", pawl_seconds_text(c->stall_s, a), percent,
@@ -183,18 +198,23 @@ static void explain_interval(struct text *t, const struct pawl_tune_need *n,
         pawl_seconds_text(i->lost_worst_s, b));
 }
 
-pawl_code pawl_tune_choose(const struct pawl_tune_need *n, const struct pawl_tune_point *points, uint32_t count,
-                           struct pawl_tune_choice *out, struct pawl_error *e) {
+pawl_code pawl_tune_choose(const struct pawl_tune_need *n, const struct pawl_tune_point *points,
+                           uint32_t count, struct pawl_tune_choice *out, struct pawl_error *e) {
     pawl_code code = check(n, points, count, e);
     if (code != PAWL_OK) return code;
     const struct pawl_tune_point *best = best_of(n, points, count);
     if (best == NULL) return none_fits(n, e);
     struct pawl_tune_choice c = {.point = *best, .stall_s = stall_of(n, best)};
+    c.speedup = speedup_of(best, points, count);
     c.storage_bytes = tune_storage_bytes(n, best->in_flight);
-    c.memory_bytes = memory_suffices(n, best->in_flight) ? memory_wanted(n, best->in_flight) : n->memory_bytes;
-    struct pawl_tune_rates rates = {.iteration_s = n->iteration_s, .write_s = best->write_s,
-                                    .in_flight = best->in_flight,  .stall_s = c.stall_s,
-                                    .overhead = n->overhead,       .mtbf_s = n->mtbf_s,
+    c.memory_bytes =
+        memory_suffices(n, best->in_flight) ? memory_wanted(n, best->in_flight) : n->memory_bytes;
+    struct pawl_tune_rates rates = {.iteration_s = n->iteration_s,
+                                    .write_s = best->write_s,
+                                    .in_flight = best->in_flight,
+                                    .stall_s = c.stall_s,
+                                    .overhead = n->overhead,
+                                    .mtbf_s = n->mtbf_s,
                                     .load_s = n->load_s};
     code = pawl_tune_interval(&rates, &c.interval, e);
     if (code != PAWL_OK) return code;
@@ -203,4 +223,14 @@ pawl_code pawl_tune_choose(const struct pawl_tune_need *n, const struct pawl_tun
     explain_interval(&t, n, &c);
     *out = c;
     return PAWL_OK;
+}
+
+struct pawl_cadence_config pawl_cadence_of(const struct pawl_tune_need *need,
+                                           const struct pawl_tune_choice *choice) {
+    return (struct pawl_cadence_config){.overhead = need->overhead,
+                                        .in_flight = choice->point.in_flight,
+                                        .speedup = choice->speedup,
+                                        .first = choice->interval.every,
+                                        .mtbf_s = need->mtbf_s,
+                                        .load_s = need->load_s};
 }

@@ -50,7 +50,8 @@ double goodput_formula(enum goodput_system system, uint32_t at, uint32_t failure
 /* ---- replay ---- */
 
 const char *goodput_policy_name(enum goodput_policy policy) {
-    static const char *const names[] = {"sync", "CheckFreq-like", "Gemini-like", "pawl", "pawl, overhead 3 %"};
+    static const char *const names[] = {"sync", "CheckFreq-like", "Gemini-like", "pawl",
+                                        "pawl, overhead 3 %"};
     return (unsigned)policy < POLICIES ? names[policy] : "unknown";
 }
 
@@ -94,8 +95,7 @@ pawl_code goodput_replay(const struct goodput_job *job, enum goodput_policy poli
                          const struct trace *trace, struct replay_result *out, struct pawl_error *e) {
     struct replay_config c = configure(job, policy);
     double *drops = NULL;
-    struct pawl_cadence_config cadence = {
-        .in_flight = c.in_flight, .speedup = c.speedup, .load_s = c.load_s};
+    struct pawl_cadence_config cadence = {.in_flight = c.in_flight, .speedup = c.speedup, .load_s = c.load_s};
     pawl_code code = trace_drops(trace, &drops, &c.failure_count, &c.seconds, e);
     if (code == PAWL_OK && policy == POLICY_PAWL_ADAPTIVE) code = pawl_cadence_new(&cadence, &c.cadence, e);
     c.failures = drops;

@@ -21,7 +21,14 @@ extern const uint32_t goodput_every[GOODPUT_INTERVALS]; /* 0: no saves */
 double goodput_formula(enum goodput_system system, uint32_t at, uint32_t failures, double seconds);
 
 /* Policies of the replay, all on the same device and with the same copy rate. */
-enum goodput_policy { POLICY_SYNC, POLICY_CHECKFREQ, POLICY_GEMINI, POLICY_PAWL, POLICY_PAWL_ADAPTIVE, POLICIES };
+enum goodput_policy {
+    POLICY_SYNC,
+    POLICY_CHECKFREQ,
+    POLICY_GEMINI,
+    POLICY_PAWL,
+    POLICY_PAWL_ADAPTIVE,
+    POLICIES
+};
 const char *goodput_policy_name(enum goodput_policy policy);
 
 struct goodput_job { /* the same for all policies */

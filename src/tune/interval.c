@@ -17,7 +17,8 @@ static double overhead_of(const struct pawl_tune_rates *r) {
     return r->overhead > 0 ? r->overhead : PAWL_TUNE_OVERHEAD;
 }
 
-/* Training time that passes while one save is written: no more than N intervals, since then it is waited for. */
+/* Training time that passes while one save is written: no more than N intervals, since then it is waited for.
+ */
 static double in_flight_s(const struct pawl_tune_rates *r, double every) {
     return fmin(r->write_s, r->in_flight * every * r->iteration_s);
 }
@@ -51,9 +52,9 @@ pawl_code tune_rates_check(const struct pawl_tune_rates *r, struct pawl_error *e
         const char *name;
         double value;
         bool zero;
-    } fields[] = {{"iteration_s", r->iteration_s, false}, {"write_s", r->write_s, false},
-                  {"stall_s", r->stall_s, true},          {"overhead", r->overhead, true},
-                  {"mtbf_s", r->mtbf_s, true},            {"load_s", r->load_s, true}};
+    } fields[] = {
+        {"iteration_s", r->iteration_s, false}, {"write_s", r->write_s, false}, {"stall_s", r->stall_s, true},
+        {"overhead", r->overhead, true},        {"mtbf_s", r->mtbf_s, true},    {"load_s", r->load_s, true}};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         pawl_code code = check(fields[i].name, fields[i].value, fields[i].zero, e);
         if (code != PAWL_OK) return code;

@@ -7,8 +7,8 @@
 
 struct flight {
     uint64_t step;
-    double left;     /* of service_s */
-    double state_s;  /* when the state it holds was reached */
+    double left;    /* of service_s */
+    double state_s; /* when the state it holds was reached */
 };
 
 struct job {
@@ -144,7 +144,8 @@ static pawl_code check(const struct replay_config *c, struct pawl_error *e) {
     if (!(c->stall_s >= 0) || !(c->load_s >= 0))
         return error_set(e, PAWL_ARGUMENT, 0, "replay: stall_s and load_s must not be below 0");
     if (c->in_flight < 1 || c->in_flight > REPLAY_SAVES_MAX || (c->every == 0 && c->cadence == NULL))
-        return error_set(e, PAWL_ARGUMENT, 0, "replay: in_flight is 1 to %u, every 1 or more", REPLAY_SAVES_MAX);
+        return error_set(e, PAWL_ARGUMENT, 0, "replay: in_flight is 1 to %u, every 1 or more",
+                         REPLAY_SAVES_MAX);
     for (uint32_t i = 1; i < c->failure_count; i++)
         if (c->failures[i] < c->failures[i - 1])
             return error_set(e, PAWL_ARGUMENT, 0, "replay: failure %u comes before the one before it", i);

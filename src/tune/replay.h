@@ -22,7 +22,7 @@ struct replay_config {
     uint32_t in_flight; /* N; a save that is due while N are in flight waits for one to end */
     bool synchronous;   /* training stands still until the save is durable */
     uint64_t every;
-    struct pawl_cadence *cadence;                 /* instead of every; null: none */
+    struct pawl_cadence *cadence;                     /* instead of every; null: none */
     double (*iteration)(void *context, double now_s); /* factors; null: 1 */
     double (*device)(void *context, double now_s);    /* of the rate; 0: it hangs */
     double (*noise)(void *context);                   /* factor of a save's size */
@@ -36,9 +36,9 @@ struct replay_result {
     uint64_t redone;     /* computed and lost */
     uint64_t saves, durable, failures;
     uint32_t in_flight_max;
-    double goodput;  /* iterations that counted per second */
-    double slowdown; /* seconds over those of the iterations computed; includes loading */
-    double held_s;   /* training stood still for saves */
+    double goodput;            /* iterations that counted per second */
+    double slowdown;           /* seconds over those of the iterations computed; includes loading */
+    double held_s;             /* training stood still for saves */
     double lost_s, lost_s_max; /* from the newest durable state to a failure, and loading: sum, largest */
 };
 

@@ -19,13 +19,12 @@ struct unit {
 };
 
 static const struct unit byte_units[] = {
-    {"", 1},        {"b", 1},       {"k", 0x1p10},  {"kib", 0x1p10}, {"kb", 1e3},
-    {"m", 0x1p20},  {"mib", 0x1p20}, {"mb", 1e6},   {"g", 0x1p30},   {"gib", 0x1p30},
-    {"gb", 1e9},    {"t", 0x1p40},  {"tib", 0x1p40}, {"tb", 1e12},
+    {"", 1},       {"b", 1},        {"k", 0x1p10},   {"kib", 0x1p10}, {"kb", 1e3},
+    {"m", 0x1p20}, {"mib", 0x1p20}, {"mb", 1e6},     {"g", 0x1p30},   {"gib", 0x1p30},
+    {"gb", 1e9},   {"t", 0x1p40},   {"tib", 0x1p40}, {"tb", 1e12},
 };
 static const struct unit time_units[] = {
-    {"", 1},     {"s", 1},   {"ms", 1e-3},  {"us", 1e-6},
-    {"m", 60},   {"min", 60}, {"h", 3600},  {"d", 86400},
+    {"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400},
 };
 static const struct unit share_units[] = {{"", 1}, {"%", 0.01}};
 
@@ -59,7 +58,8 @@ static pawl_code parse(const char *text, const struct unit *units, size_t count,
         *out = number * units[i].scale;
         return PAWL_OK;
     }
-    return error_set(e, PAWL_ARGUMENT, 0, "\"%s\": there is no unit \"%s\": write it like %s", text, at, example);
+    return error_set(e, PAWL_ARGUMENT, 0, "\"%s\": there is no unit \"%s\": write it like %s", text, at,
+                     example);
 }
 
 #define PARSE(units, example) parse(text, units, sizeof(units) / sizeof(units)[0], &value, example, e)
@@ -104,7 +104,8 @@ const char *pawl_bytes_text(uint64_t bytes, char out[PAWL_AMOUNT_TEXT]) {
 }
 
 const char *pawl_seconds_text(double seconds, char out[PAWL_AMOUNT_TEXT]) {
-    static const struct unit units[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}, {"d", 86400}};
+    static const struct unit units[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1},
+                                        {"min", 60},  {"h", 3600},  {"d", 86400}};
     if (seconds == 0) return strcpy(out, "0 s");
     return amount_text(seconds, units, sizeof units / sizeof units[0], out);
 }

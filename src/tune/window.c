@@ -17,8 +17,6 @@ void window_add(struct window *w, double value) {
     if (w->count < w->size) w->count++;
 }
 
-void window_clear(struct window *w) { w->count = w->next = 0; }
-
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);

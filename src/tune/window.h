@@ -16,7 +16,6 @@ struct window { /* `size` set by window_init, the rest is the window's own */
 
 void window_init(struct window *w, uint32_t size); /* 1 to WINDOW_MAX */
 void window_add(struct window *w, double value);
-void window_clear(struct window *w);
 double window_median(const struct window *w); /* 0 when empty */
 /* Mean without the tenth of the values at each end, at least one of three and more: what many small and a few
  * large ones come to, without the wildest. 0 when empty. */

@@ -79,7 +79,8 @@ static void replayed_losses_keep_to_the_worst_case_of_each_policy(void **state) 
         double interval = (double)every * t, queue = fmax(interval, service);
         assert_int_equal(sync.failures, 24);
         /* The state lost began at a save's begin; it takes its interval and its writing to be replaced. */
-        assert_true(sync.lost_s_max <= interval + 2 * (service + job.bytes / job.copy_bps) + job.load_s + 1e-9);
+        assert_true(sync.lost_s_max <=
+                    interval + 2 * (service + job.bytes / job.copy_bps) + job.load_s + 1e-9);
         /* A state waits for a save to end, is written (beside others), and is the newest until the next. */
         double copies = 3 * job.bytes / job.copy_bps;
         assert_true(one.lost_s_max <= 3 * queue + job.load_s + copies);

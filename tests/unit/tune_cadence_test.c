@@ -1,5 +1,6 @@
 /* The cadence against simulated devices and jobs: it finds the interval that the rule gives, follows steps of
- * bandwidth and iteration time both ways, does not oscillate on noise, and keeps its head when a disk hangs. */
+ * bandwidth and iteration time both ways, does not oscillate on noise, and keeps its head when a disk hangs.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,7 @@ struct world { /* factors over time */
     double save_noise, iteration_noise;
     struct rng_stream rng;
     uint32_t changes, up, down, stalls;
-    uint64_t least, most;
+    uint64_t every, least, most;
     struct pawl_cadence *cadence;
     double settle_s; /* least and most count from here */
     char last[256];
@@ -28,21 +29,27 @@ struct world { /* factors over time */
 
 static double noisy(struct world *w, double deviation) { return exp(deviation * kit_normal(&w->rng)); }
 
+static uint64_t first_of(const struct pawl_cadence *c) {
+    struct pawl_cadence_state state;
+    pawl_cadence_state(c, &state);
+    return state.every;
+}
+
 static double iteration(void *context, double now_s) {
     struct world *w = context;
     struct pawl_cadence_change change;
-    struct pawl_cadence_state state;
+    if (w->every == 0) w->every = first_of(w->cadence);
     if (pawl_cadence_changed(w->cadence, &change)) {
+        w->every = change.after;
         w->changes++;
         w->up += change.after > change.before;
         w->down += change.after < change.before;
         w->stalls += change.stalled;
         memcpy(w->last, change.why, sizeof w->last);
     }
-    pawl_cadence_state(w->cadence, &state);
     if (now_s >= w->settle_s) {
-        if (w->least == 0 || state.every < w->least) w->least = state.every;
-        if (state.every > w->most) w->most = state.every;
+        if (w->least == 0 || w->every < w->least) w->least = w->every;
+        if (w->every > w->most) w->most = w->every;
     }
     double factor = now_s >= w->iteration_at && now_s < w->iteration_until ? w->iteration_factor : 1;
     return factor * noisy(w, w->iteration_noise);
@@ -101,8 +108,8 @@ static void settles_at_the_rule_s_interval_from_above_and_from_below(void **stat
                 struct world w = {.settle_s = 1e9};
                 struct pawl_cadence_state at;
                 struct replay_result r =
-                    play(&w, (struct pawl_cadence_config){.in_flight = n, .first = (uint64_t)first}, service, 1,
-                         0, 1000);
+                    play(&w, (struct pawl_cadence_config){.in_flight = n, .first = (uint64_t)first}, service,
+                         1, 0, 600);
                 uint64_t every = end_of(&w, &at);
                 double need = fmax(1, service / (1.03 * T));
                 if ((double)every < need || (double)every > ceil(need * 1.16))
@@ -147,7 +154,8 @@ static void slower_iterations_shorten_and_their_recovery_lengthens_the_interval(
     assert_in_range(w.least, 10, 11); /* 1.8 / (1.03 * 0.18) = 9.7 */
     assert_in_range(w.most, 10, 11);
     (void)end_of(&w, NULL);
-    struct world back = {.iteration_at = 300, .iteration_until = 900, .iteration_factor = 3, .settle_s = 1200};
+    struct world back = {
+        .iteration_at = 300, .iteration_until = 900, .iteration_factor = 3, .settle_s = 1200};
     (void)play(&back, (struct pawl_cadence_config){.in_flight = 2}, 1.8, 1, 0, 1500);
     assert_in_range(back.least, 30, 34); /* 29.1 */
     assert_in_range(back.most, 30, 34);
@@ -157,17 +165,18 @@ static void slower_iterations_shorten_and_their_recovery_lengthens_the_interval(
 static void noise_does_not_make_it_oscillate(void **state) {
     (void)state;
     uint32_t most = 0;
-    for (uint64_t seed = 1; seed <= 20; seed++) {
+    for (uint64_t seed = 1; seed <= 6; seed++) {
         struct world w = {.save_noise = 0.25, .iteration_noise = 0.1, .rng = {seed * 77}, .settle_s = 300};
-        struct replay_result r = play(&w, (struct pawl_cadence_config){.in_flight = 2}, 1.2, 1, 0, 6000);
+        struct replay_result r = play(&w, (struct pawl_cadence_config){.in_flight = 2}, 1.2, 1, 0, 4000);
         if (w.changes > most) most = w.changes;
-        assert_true(r.saves > 2000);
-        if (w.changes > 12) fail_msg("seed %d: %u changes, %u up; %lu to %lu: %s", (int)seed, w.changes, w.up, (unsigned long)w.least, (unsigned long)w.most, w.last);
-        print_message("%u changes %lu..%lu slow %g\n", w.changes, (unsigned long)w.least, (unsigned long)w.most, r.slowdown);
+        assert_true(r.saves > 1500);
+        assert_in_range(w.changes, 1, 10);
+        assert_in_range(w.least, 14, 24); /* 19.4, and the mean of the noise */
+        assert_in_range(w.most, 20, 31);
         assert_true(r.slowdown < 1.03);
         (void)end_of(&w, NULL);
     }
-    print_message("at most %u changes in 6000 s\n", most);
+    print_message("at most %u changes in 4000 s\n", most);
 }
 
 static void stalls_are_kept_within_the_overhead(void **state) {

@@ -153,7 +153,8 @@ static void the_model_with_stalls_is_within_2_percent_of_a_simulation(void **sta
     (void)state;
     for (uint64_t every = 1; every <= 50; every = every * 2 + 1)
         for (double stall = 0.01; stall < 2; stall *= 3) {
-            struct pawl_tune_rates r = {.iteration_s = 0.06, .write_s = 1.2, .in_flight = 2, .stall_s = stall};
+            struct pawl_tune_rates r = {
+                .iteration_s = 0.06, .write_s = 1.2, .in_flight = 2, .stall_s = stall};
             assert_near(simulated(0.06, 0.6, 1, 2, every, stall), pawl_tune_slowdown(&r, every), 0.02);
         }
 }
