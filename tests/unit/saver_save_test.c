@@ -442,7 +442,11 @@ static void ring_keeps_the_newest_1024_events(void **unused) {
     struct gated *g = gated_new(&(struct pawl_ckpt_options){.full = PAWL_CKPT_SKIP, .in_flight = 1});
     struct pawl_error why = {0};
     uint64_t last = 2000;
-    for (uint64_t step = 1; step <= last; step++) {
+    struct pawl_ckpt_event begun;
+    struct pawl_ckpt_save first = {.state = g->r.state, .step = 1};
+    assert_int_equal(pawl_ckpt_save(g->r.c, &first, NULL, &why), PAWL_OK);
+    while (pawl_ckpt_poll(g->r.c, &begun, 1) == 0) sched_yield();
+    for (uint64_t step = 2; step <= last; step++) {
         struct pawl_ckpt_save save = {.state = g->r.state, .step = step};
         assert_int_equal(pawl_ckpt_save(g->r.c, &save, NULL, &why), PAWL_OK);
     }
