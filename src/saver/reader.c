@@ -45,7 +45,9 @@ static pawl_code open_reader(struct pawl_ckpt_reader *r, const char *path,
     code = find_preferred(r, options->prefer, &how.prefer, e);
     if (code == PAWL_OK) code = run_marks(&r->run, &r->marks, e);
     if (code == PAWL_OK) code = ckpt_set_open_with(r->stores.stores, r->stores.count, &how, &r->set, e);
-    return code;
+    if (code != PAWL_OK) return code;
+    r->names = calloc((size_t)ckpt_set_count(r->set) + 1, sizeof *r->names);
+    return r->names != NULL ? PAWL_OK : no_memory(e);
 }
 
 pawl_code pawl_ckpt_reader_open(const char *path, const struct pawl_ckpt_reader_options *options,
