@@ -30,8 +30,9 @@ const char *st_dtype_name(enum pawl_dtype dtype) {
     return (uint32_t)dtype < PAWL_DTYPE_COUNT ? dtype_rows[dtype].name : "unknown";
 }
 
-uint32_t st_dtype_bytes(enum pawl_dtype dtype) {
-    return (uint32_t)dtype < PAWL_DTYPE_COUNT ? dtype_rows[dtype].bits / 8 : 0;
+uint32_t st_dtype_width(enum pawl_dtype dtype) {
+    uint32_t bits = pawl_dtype_bits(dtype);
+    return bits % 8 == 0 ? bits / 8 : 1;
 }
 
 enum pawl_dtype st_dtype_of_name(const char *name) {
@@ -81,13 +82,17 @@ bool st_utf8_valid(const uint8_t *s, size_t size) {
 
 static pawl_code tensor_bytes(const char *name, enum pawl_dtype dtype, uint32_t rank, const uint64_t *shape,
                               uint64_t *bytes, struct pawl_error *e) {
-    *bytes = st_dtype_bytes(dtype);
-    if (*bytes == 0)
+    uint64_t bits = pawl_dtype_bits(dtype);
+    if (bits == 0)
         return error_set(e, PAWL_FORMAT, 0, "tensor \"%.200s\": unknown dtype %d", name, (int)dtype);
     for (uint32_t i = 0; i < rank; i++)
-        if (!mem_mul(*bytes, shape[i], bytes))
-            return error_set(e, PAWL_FORMAT, 0, "tensor \"%.200s\": its size in bytes exceeds 64 bits", name);
-    return PAWL_OK;
+        if (!mem_mul(bits, shape[i], &bits))
+            return error_set(e, PAWL_FORMAT, 0, "tensor \"%.200s\": its size in bits exceeds 64 bits", name);
+    *bytes = bits / 8;
+    if (bits % 8 == 0) return PAWL_OK;
+    return error_set(e, PAWL_FORMAT, 0,
+                     "tensor \"%.200s\": dtype %s and shape make %llu bits, wanted whole bytes", name,
+                     st_dtype_name(dtype), (unsigned long long)bits);
 }
 
 pawl_code st_header_add(struct st_header *h, const char *name, enum pawl_dtype dtype, uint32_t rank,
@@ -238,6 +243,11 @@ static void put_tensor(struct json *j, const struct st_tensor *t) {
     json_u64(j, NULL, t->begin + t->bytes);
     json_end_array(j);
     json_end_object(j);
+}
+
+void st_put_tensor(struct bytes *out, const struct st_tensor *t) {
+    struct json j = json_begin(out);
+    put_tensor(&j, t);
 }
 
 static void put_header(struct json *j, const struct st_header *h) {

@@ -2,9 +2,9 @@
  *
  * Used by the checkpoint slots and by weight files, so it lives on the ground floor. Parsing checks
  * everything the format promises: UTF-8 JSON object, known dtypes, begin <= end, byte size equal to
- * shape times dtype size, no overlap, no holes, all inside the file. A header may be padded with
- * spaces so that the data starts on a block boundary. Source: the safetensors format text, version
- * 0.4 and later. Thread: caller's. Tested in tests/unit/base_safetensors_test.c. */
+ * shape times dtype size (in bits, which make whole bytes), no overlap, no holes, all inside the file. A
+ * header may be padded with spaces so that the data starts on a block boundary. Source: the safetensors
+ * format text, version 0.4 to 0.8. Thread: caller's. Tested in tests/unit/base_safetensors_test.c. */
 #ifndef BASE_SAFETENSORS_H
 #define BASE_SAFETENSORS_H
 
@@ -17,7 +17,10 @@
 #include "base/error.h"
 
 const char *st_dtype_name(enum pawl_dtype dtype); /* "F32" */
-uint32_t st_dtype_bytes(enum pawl_dtype dtype);
+/* Bytes to which an element's address is aligned: its size, or 1 where several share a byte. */
+uint32_t st_dtype_width(enum pawl_dtype dtype);
+/* No overlong forms, no surrogates, nothing above U+10FFFF. */
+bool st_utf8_valid(const uint8_t *s, size_t size);
 
 /* Largest header accepted, in bytes; the reference reader refuses more. */
 #define ST_HEADER_BYTES_MAX 100000000u
@@ -53,6 +56,10 @@ const struct st_tensor *st_header_find(const struct st_header *h, const char *na
  * `alignment` (8 at least); sets data_offset and data_bytes. Errors: FORMAT (holes, overlap, two
  * tensors of one name), MEMORY. */
 pawl_code st_header_write(struct st_header *h, uint32_t alignment, struct bytes *out, struct pawl_error *e);
+
+/* The text of one tensor in a header: "name":{"dtype":...}, without commas around it. For writers that make
+ * the text of their header themselves. */
+void st_put_tensor(struct bytes *out, const struct st_tensor *t);
 
 /* Parse from the first bytes of a file. `size` must cover 8 + header length, else FORMAT names the
  * size wanted; st_header_size tells that size from the first 8 bytes (0 when they are no header).

@@ -7,9 +7,6 @@
 /* PAWL_DTYPE_COUNT when no dtype has this name. */
 enum pawl_dtype st_dtype_of_name(const char *name);
 
-/* No overlong forms, no surrogates, nothing above U+10FFFF. */
-bool st_utf8_valid(const uint8_t *s, size_t size);
-
 /* Without the search for an earlier pair of this key, which st_header_check does for all at once. */
 pawl_code st_header_append_metadata(struct st_header *h, const char *key, const char *value,
                                     struct pawl_error *e);

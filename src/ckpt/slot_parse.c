@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ckpt/box.h"
 #include "ckpt/slot.h"
 
 struct text { /* a cursor over a metadata value */
@@ -128,20 +129,36 @@ static bool count_chunks(const char *value, uint64_t data_bytes, uint64_t *total
     return sum == data_bytes;
 }
 
+static pawl_code parse_sums(struct slot_info *s, const char *sums, struct pawl_error *e) {
+    if (strlen(sums) != s->chunk_count * SLOT_SUM_BYTES * 2)
+        return bad("pawl.sums", "one checksum per chunk", e);
+    s->sums = malloc(s->chunk_count * SLOT_SUM_BYTES + 1);
+    if (s->sums == NULL) return no_memory(e);
+    if (!from_hex(sums, s->sums, s->chunk_count * SLOT_SUM_BYTES))
+        return bad("pawl.sums", "hexadecimal digits", e);
+    return PAWL_OK;
+}
+
+/* Only a slot that says so has no checksums. */
+static pawl_code parse_checksum(struct slot_info *s, struct pawl_error *e) {
+    const char *kind = st_header_get(&s->header, "pawl.checksum"),
+               *sums = st_header_get(&s->header, "pawl.sums");
+    if (kind != NULL && strcmp(kind, "none") != 0) return bad("pawl.checksum", "'none', or no such key", e);
+    if (kind != NULL && sums != NULL) return bad("pawl.sums", "none beside 'pawl.checksum'", e);
+    if (kind != NULL) return PAWL_OK;
+    return sums == NULL ? missing("pawl.sums", e) : parse_sums(s, sums, e);
+}
+
 static pawl_code parse_chunks(struct slot_info *s, struct pawl_error *e) {
     const char *value = st_header_get(&s->header, "pawl.chunks");
     if (value == NULL) return missing("pawl.chunks", e);
     if (!count_chunks(value, s->header.data_bytes, &s->chunk_count))
         return bad("pawl.chunks", "COUNT*BYTES,... that make up the data", e);
-    const char *sums = st_header_get(&s->header, "pawl.sums");
-    if (sums == NULL) return missing("pawl.sums", e);
-    if (strlen(sums) != s->chunk_count * SLOT_SUM_BYTES * 2)
-        return bad("pawl.sums", "one checksum per chunk", e);
+    if (s->chunk_count > SLOT_CHUNKS_MAX) return bad("pawl.chunks", "at most 3125000 chunks", e);
+    pawl_code code = parse_checksum(s, e);
+    if (code != PAWL_OK) return code;
     s->chunks = calloc(s->chunk_count + 1, sizeof *s->chunks);
-    s->sums = malloc(s->chunk_count * SLOT_SUM_BYTES + 1);
-    if (s->chunks == NULL || s->sums == NULL) return no_memory(e);
-    if (!from_hex(sums, s->sums, s->chunk_count * SLOT_SUM_BYTES))
-        return bad("pawl.sums", "hexadecimal digits", e);
+    if (s->chunks == NULL) return no_memory(e);
     struct text t = {value};
     uint64_t at = 0, offset = 0, count, bytes;
     while (*t.at != 0 && take_run(&t, &count, &bytes)) {
@@ -154,36 +171,73 @@ static pawl_code parse_chunks(struct slot_info *s, struct pawl_error *e) {
 
 /* ---- slices ---- */
 
+static const uint64_t zeros[BOX_RANK_MAX];
+
 static pawl_code default_slices(struct slot_info *s, struct pawl_error *e) {
     s->slices = calloc((size_t)s->header.tensor_count + 1, sizeof *s->slices);
     if (s->slices == NULL) return no_memory(e);
     for (uint32_t i = 0; i < s->header.tensor_count; i++) {
         const struct st_tensor *t = &s->header.tensors[i];
-        if (strncmp(t->name, SLOT_OWN_PREFIX, strlen(SLOT_OWN_PREFIX)) == 0) continue;
-        uint64_t rows = t->rank == 0 ? 1 : t->shape[0];
-        s->slices[i] = (struct slot_slice){strdup(t->name), 0, rows, rows};
-        if (s->slices[i].name == NULL) return no_memory(e);
+        if (strncmp(t->name, SLOT_OWN_PREFIX, strlen(SLOT_OWN_PREFIX)) != 0)
+            s->slices[i] = (struct slot_slice){t->name, t->shape, zeros, NULL};
     }
     return PAWL_OK;
 }
 
-/* "INDEX ROW_BEGIN ROW_COUNT[ @]\n" */
-static bool apply_slice(struct slot_info *s, struct text *t) {
-    uint64_t index, begin, count;
-    if (!take_number(t, &index) || !take_char(t, ' ') || !take_number(t, &begin) || !take_char(t, ' ') ||
-        !take_number(t, &count) || index >= s->header.tensor_count)
-        return false;
+/* One number, or `rank` of them with commas between; how many in *count. */
+static bool take_numbers(struct text *t, uint32_t rank, uint64_t *out, uint32_t *count) {
+    *count = 0;
+    do {
+        if (*count == rank || !take_number(t, &out[(*count)++])) return false;
+    } while (take_char(t, ','));
+    return *count == 1 || *count == rank;
+}
+
+/* Where the name ends that the slice is called by; 0: nowhere. */
+static size_t cut_name(const char *name) {
+    const char *cut = strrchr(name, '@');
+    return cut != NULL ? (size_t)(cut - name) : 0;
+}
+
+/* Memory for the numbers, then the name. */
+static bool own_slice(struct slot_slice *slice, const struct st_tensor *t, size_t name_bytes,
+                      const uint64_t *begin, const uint64_t *shape) {
+    size_t numbers = t->rank * sizeof *shape;
+    uint8_t *own = malloc(2 * numbers + name_bytes + 1);
+    if (own == NULL) return false;
+    memcpy(own, begin, numbers);
+    memcpy(own + numbers, shape, numbers);
+    memcpy(own + 2 * numbers, t->name, name_bytes);
+    own[2 * numbers + name_bytes] = 0;
+    *slice = (struct slot_slice){.name = (const char *)own + 2 * numbers,
+                                 .begin = (const uint64_t *)(const void *)own,
+                                 .shape = (const uint64_t *)(const void *)(own + numbers),
+                                 .own = own};
+    return true;
+}
+
+/* "INDEX BEGIN SHAPE[ @]\n": numbers of the first dimension, the others being whole, or of each. */
+static pawl_code apply_slice(struct slot_info *s, struct text *text, struct pawl_error *e) {
+    static const char wanted[] = "lines INDEX BEGIN SHAPE that fit their tensors, one for each at most";
+    uint64_t index, begin[BOX_RANK_MAX] = {0}, shape[BOX_RANK_MAX], bytes;
+    uint32_t begins, shapes;
+    if (!take_number(text, &index) || !take_char(text, ' ') || index >= s->header.tensor_count)
+        return bad("pawl.slices", wanted, e);
+    const struct st_tensor *t = &s->header.tensors[index];
     struct slot_slice *slice = &s->slices[index];
-    uint64_t end = 0;
-    if (slice->name == NULL || s->header.tensors[index].rank == 0) return false;
-    if (!mem_add(begin, slice->row_end - slice->row_begin, &end) || end > count) return false;
-    *slice = (struct slot_slice){slice->name, begin, end, count};
-    if (take_char(t, ' ')) {
-        char *cut = strrchr(slice->name, '@');
-        if (!take_char(t, '@') || cut == NULL || cut == slice->name) return false;
-        *cut = 0;
-    }
-    return take_char(t, '\n');
+    if (slice->name == NULL || slice->own != NULL || t->rank == 0) return bad("pawl.slices", wanted, e);
+    memcpy(shape, t->shape, t->rank * sizeof *shape);
+    if (!take_numbers(text, t->rank, begin, &begins) || !take_char(text, ' ') ||
+        !take_numbers(text, t->rank, shape, &shapes) || begins != shapes)
+        return bad("pawl.slices", wanted, e);
+    size_t name_bytes = strlen(t->name);
+    if (take_char(text, ' ')) name_bytes = take_char(text, '@') ? cut_name(t->name) : 0;
+    if (name_bytes == 0 || !take_char(text, '\n')) return bad("pawl.slices", wanted, e);
+    const char *why;
+    if (box_check(t->dtype, t->rank, shape, (struct box){begin, t->shape}, &bytes, &why) != NULL)
+        return error_set(e, PAWL_FORMAT, 0, "slot header: 'pawl.slices', tensor '%.200s': wanted %s", t->name,
+                         why);
+    return own_slice(slice, t, name_bytes, begin, shape) ? PAWL_OK : no_memory(e);
 }
 
 static pawl_code parse_slices(struct slot_info *s, struct pawl_error *e) {
@@ -191,9 +245,7 @@ static pawl_code parse_slices(struct slot_info *s, struct pawl_error *e) {
     if (value == NULL) return missing("pawl.slices", e);
     pawl_code code = default_slices(s, e);
     struct text t = {value};
-    while (code == PAWL_OK && *t.at != 0)
-        if (!apply_slice(s, &t))
-            code = bad("pawl.slices", "lines INDEX ROW_BEGIN ROW_COUNT that fit their tensors", e);
+    while (code == PAWL_OK && *t.at != 0) code = apply_slice(s, &t, e);
     return code;
 }
 
@@ -215,7 +267,7 @@ pawl_code slot_parse(const uint8_t *data, size_t size, uint64_t file_bytes, stru
 
 void slot_info_close(struct slot_info *info) {
     if (info->slices != NULL)
-        for (uint32_t i = 0; i < info->header.tensor_count; i++) free(info->slices[i].name);
+        for (uint32_t i = 0; i < info->header.tensor_count; i++) free(info->slices[i].own);
     st_header_close(&info->header);
     free(info->slices);
     free(info->chunks);

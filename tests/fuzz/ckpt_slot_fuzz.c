@@ -17,10 +17,8 @@ static void check(const struct slot_info *s) {
     for (uint32_t i = 0; i < s->header.tensor_count; i++) {
         const struct st_tensor *t = &s->header.tensors[i];
         const struct slot_slice *slice = &s->slices[i];
-        uint64_t rows = t->rank == 0 ? 1 : t->shape[0];
-        if (slice->name != NULL &&
-            (slice->row_end - slice->row_begin != rows || slice->row_end > slice->row_count))
-            abort();
+        for (uint32_t d = 0; d < t->rank && slice->name != NULL; d++)
+            if (slice->begin[d] > slice->shape[d] || t->shape[d] > slice->shape[d] - slice->begin[d]) abort();
         if (t->begin + t->bytes > at) abort();
     }
 }

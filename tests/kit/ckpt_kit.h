@@ -48,7 +48,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "kit_fill copies words
 static inline uint64_t kit_rows(uint32_t t) { return kit_tensors[t].rank == 0 ? 1 : kit_tensors[t].shape[0]; }
 
 static inline uint64_t kit_row_bytes(uint32_t t) {
-    uint64_t bytes = st_dtype_bytes(kit_tensors[t].dtype);
+    uint64_t bytes = pawl_dtype_bits(kit_tensors[t].dtype) / 8;
     for (uint32_t i = 1; i < kit_tensors[t].rank; i++) bytes *= kit_tensors[t].shape[i];
     return bytes;
 }

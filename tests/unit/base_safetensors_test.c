@@ -78,14 +78,31 @@ static void a_header_that_was_written_reads_back(void **state) {
 
 static void every_dtype_has_a_name_that_reads_back_and_its_size(void **state) {
     (void)state;
-    static const uint32_t sizes[PAWL_DTYPE_COUNT] = {1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 8, 8, 8};
-    for (int d = 0; d < PAWL_DTYPE_COUNT; d++) {
+    /* As release 0.8.0 of the reference reader has them. */
+    static const struct {
+        const char *name;
+        uint32_t bits;
+    } known[] = {{"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+                 {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+                 {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
+                 {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},
+                 {"I64", 64},        {"U64", 64}};
+    bool seen[PAWL_DTYPE_COUNT] = {false};
+    assert_int_equal(sizeof known / sizeof known[0], PAWL_DTYPE_COUNT);
+    for (size_t i = 0; i < PAWL_DTYPE_COUNT; i++) {
         char text[128];
         struct st_header h;
-        snprintf(text, sizeof text, "{\"x\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,%u]}}",
-                 st_dtype_name((enum pawl_dtype)d), 3 * sizes[d]);
-        assert_accepted(text, 3 * sizes[d], &h);
-        assert_int_equal(h.tensors[0].dtype, d);
+        uint32_t bytes = 12 * known[i].bits / 8;
+        snprintf(text, sizeof text, "{\"x\":{\"dtype\":\"%s\",\"shape\":[3,4],\"data_offsets\":[0,%u]}}",
+                 known[i].name, bytes);
+        assert_accepted(text, bytes, &h);
+        enum pawl_dtype dtype = h.tensors[0].dtype;
+        assert_int_equal(h.tensors[0].bytes, bytes);
+        assert_int_equal(pawl_dtype_bits(dtype), known[i].bits);
+        assert_string_equal(st_dtype_name(dtype), known[i].name);
+        assert_int_equal(st_dtype_width(dtype), known[i].bits < 8 ? 1 : known[i].bits / 8);
+        assert_false(seen[dtype]);
+        seen[dtype] = true;
         st_header_close(&h);
     }
 }
@@ -168,7 +185,36 @@ static void numbers_are_whole_unsigned_and_fit(void **state) {
                    "64 bits");
     assert_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[18446744073709551615],"
                    "\"data_offsets\":[0,18446744073709551615]}}",
-                   0, "63 bits");
+                   0, "64 bits");
+    struct bytes text = {0}; /* each fits, all together do not */
+    const uint64_t most = UINT64_MAX / 8;
+    for (uint64_t i = 0; i < 5; i++)
+        bytes_printf(&text, "%s\"%llu\":{\"dtype\":\"U8\",\"shape\":[%llu],\"data_offsets\":[%llu,%llu]}",
+                     i == 0 ? "{" : ",", (unsigned long long)i, (unsigned long long)most,
+                     (unsigned long long)(i * most), (unsigned long long)((i + 1) * most));
+    bytes_printf(&text, "}");
+    bytes_put_u8(&text, 0);
+    assert_refused((const char *)text.data, 0, "63 bits");
+    bytes_close(&text);
+}
+
+static void elements_that_do_not_fill_their_last_byte_are_refused_by_name(void **state) {
+    (void)state;
+    static const char *const good[] = {"F4", "[2]", "F4", "[0]", "F6_E2M3", "[4]", "F6_E3M2", "[2,2]"},
+                             *const bad[] = {"F4", "[]", "F4", "[3,5]", "F6_E2M3", "[2]", "F6_E3M2", "[7]"};
+    static const uint32_t sizes[] = {1, 0, 3, 3};
+    for (size_t i = 0; i < 4; i++) {
+        char text[128];
+        struct st_header h;
+        snprintf(text, sizeof text, "{\"x\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[0,%u]}}",
+                 good[2 * i], good[2 * i + 1], sizes[i]);
+        assert_accepted(text, sizes[i], &h);
+        st_header_close(&h);
+        snprintf(text, sizeof text, "{\"x\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[0,4]}}",
+                 bad[2 * i], bad[2 * i + 1]);
+        assert_refused(text, 4, "tensor \"x\"");
+        assert_refused(text, 4, "wanted whole bytes");
+    }
 }
 
 static void strings_that_are_no_utf8_or_hide_a_nul_are_refused(void **state) {
@@ -248,6 +294,7 @@ int main(void) {
         cmocka_unit_test(escapes_become_utf8),
         cmocka_unit_test(what_breaks_the_format_is_refused),
         cmocka_unit_test(numbers_are_whole_unsigned_and_fit),
+        cmocka_unit_test(elements_that_do_not_fill_their_last_byte_are_refused_by_name),
         cmocka_unit_test(strings_that_are_no_utf8_or_hide_a_nul_are_refused),
         cmocka_unit_test(lengths_that_do_not_fit_are_refused),
         cmocka_unit_test(a_table_with_holes_or_twins_is_not_written),
