@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "inspect/inspect.h"
 
 struct diff_item {
@@ -24,7 +23,7 @@ struct side {
     uint32_t index;
     struct pawl_tensor *tensors; /* by name, each once */
     uint32_t count;
-    uint8_t *room;
+    struct inspect_room room;
 };
 
 struct comparing {
@@ -42,8 +41,7 @@ static int by_name(const void *x, const void *y) {
 static pawl_code list_side(struct side *s, struct pawl_error *e) {
     uint32_t count = pawl_inspect_tensor_count(s->in, s->index);
     s->tensors = calloc((size_t)count + 1, sizeof *s->tensors);
-    s->room = mem_alloc(INSPECT_PIECE_BYTES);
-    if (s->tensors == NULL || s->room == NULL) return inspect_no_memory(e);
+    if (s->tensors == NULL) return inspect_no_memory(e);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t bytes;
         s->tensors[i] = pawl_inspect_tensor(s->in, s->index, i);
@@ -87,29 +85,29 @@ static void note_element(struct pawl_inspect_difference *out, const struct pawl_
                          const uint8_t *b, uint64_t index, uint64_t first) {
     if (out->elements++ == 0) out->first = first + index;
     if (!inspect_dtype_is_float(t->dtype)) return;
-    double x = inspect_float_at(t->dtype, a, index), y = inspect_float_at(t->dtype, b, index);
-    if (isnan(x) || isnan(y)) {
+    double difference = inspect_distance(t->dtype, a, b, index);
+    if (isnan(difference)) {
         out->nans++;
         return;
     }
-    double difference = x == y ? 0 : fabs(x - y); /* equal infinities, and 0 beside -0 */
     if (!out->has_largest || difference > out->largest) out->largest = difference;
     out->has_largest = true;
 }
 
 static void compare_piece(struct pawl_inspect_difference *out, const struct pawl_tensor *t, const uint8_t *a,
                           const uint8_t *b, const struct inspect_piece *piece) {
-    size_t bytes = pawl_dtype_bits(t->dtype) / 8;
     if (memcmp(a, b, piece->bytes) == 0) return;
     for (uint64_t i = 0; i < piece->elements; i++)
-        if (memcmp(a + i * bytes, b + i * bytes, bytes) != 0) note_element(out, t, a, b, i, piece->first);
+        if (inspect_element_bits(t->dtype, a, i) != inspect_element_bits(t->dtype, b, i))
+            note_element(out, t, a, b, i, piece->first);
 }
 
 static pawl_code read_piece(struct side *s, struct pawl_tensor want, const struct inspect_piece *piece,
                             struct pawl_error *e) {
     want.begin = piece->begin;
     want.extent = piece->extent;
-    want.data = s->room;
+    if (!inspect_reserve(&s->room, piece->bytes)) return inspect_no_memory(e);
+    want.data = s->room.data;
     return ckpt_set_read(s->in->set, s->in->steps[s->index].set_index, &want, e);
 }
 
@@ -122,7 +120,7 @@ static pawl_code compare_values(struct comparing *c, const struct pawl_tensor *a
          at += piece.elements) {
         code = read_piece(&c->sides[0], *a, &piece, e);
         if (code == PAWL_OK) code = read_piece(&c->sides[1], *b, &piece, e);
-        if (code == PAWL_OK) compare_piece(&found, a, c->sides[0].room, c->sides[1].room, &piece);
+        if (code == PAWL_OK) compare_piece(&found, a, c->sides[0].room.data, c->sides[1].room.data, &piece);
         c->done += piece.elements;
         inspect_progress(c->sides[0].in, "diff", c->done, c->total);
     }
@@ -188,7 +186,7 @@ static pawl_code compare_once(struct pawl_inspect *ins[2], const uint64_t steps[
     for (int i = 0; i < 2; i++) {
         if (damage && c.sides[i].in != NULL) *gone = inspect_step_is_gone(ins[i], c.sides[i].index) || *gone;
         free(c.sides[i].tensors);
-        if (c.sides[i].room != NULL) mem_free(c.sides[i].room, INSPECT_PIECE_BYTES);
+        inspect_room_close(&c.sides[i].room);
     }
     if (code != PAWL_OK) {
         pawl_inspect_diff_free(c.diff);

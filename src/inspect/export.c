@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 
 #include "base/json.h"
-#include "base/mem.h"
 #include "inspect/inspect.h"
 
 #define INDEX_NAME "model.safetensors.index.json"
@@ -34,8 +33,8 @@ struct job {
     char **paths;                 /* of the shards */
     struct inspect_output *files; /* one more than shards: the index, when there is one */
     uint32_t file_count;
-    uint8_t *room;
-    uint64_t room_bytes, done, total;
+    struct inspect_room room;
+    uint64_t done, total;
 };
 
 /* ---- choice ---- */
@@ -177,14 +176,16 @@ static pawl_code make_header(const struct job *j, uint32_t shard, struct bytes *
 static pawl_code write_tensor(struct job *j, const struct item *item, struct pawl_error *e) {
     pawl_code code = PAWL_OK;
     struct inspect_piece piece;
-    for (uint64_t at = 0; code == PAWL_OK && inspect_piece_at(&item->tensor, at, j->room_bytes, &piece);
+    for (uint64_t at = 0; code == PAWL_OK && inspect_piece_at(&item->tensor, at, INSPECT_PIECE_BYTES, &piece);
          at += piece.elements) {
         struct pawl_tensor want = item->tensor;
+        if (!inspect_reserve(&j->room, piece.bytes)) return inspect_no_memory(e);
         want.begin = piece.begin;
         want.extent = piece.extent;
-        want.data = j->room;
+        want.data = j->room.data;
         code = ckpt_set_read(j->in->set, j->in->steps[j->index].set_index, &want, e);
-        if (code == PAWL_OK) code = inspect_output_write(&j->files[item->shard], j->room, piece.bytes, e);
+        if (code == PAWL_OK)
+            code = inspect_output_write(&j->files[item->shard], j->room.data, piece.bytes, e);
         j->done += piece.bytes;
         inspect_progress(j->in, "export", j->done, j->total);
     }
@@ -223,15 +224,8 @@ static pawl_code write_index(struct job *j, struct pawl_error *e) {
     return code == PAWL_OK ? inspect_output_finish(file, e) : code;
 }
 
-/* A piece must hold at least one element, and one that is a multiple of a page lets the reader use it. */
-static pawl_code take_room(struct job *j, struct pawl_error *e) {
-    j->room_bytes = INSPECT_PIECE_BYTES;
-    j->room = mem_alloc(j->room_bytes);
-    return j->room != NULL ? PAWL_OK : inspect_no_memory(e);
-}
-
 static pawl_code write_all(struct job *j, struct pawl_error *e) {
-    pawl_code code = take_room(j, e);
+    pawl_code code = PAWL_OK;
     for (uint32_t i = 0; i < j->shard_count && code == PAWL_OK; i++) code = write_shard(j, i, e);
     if (code == PAWL_OK && j->file_count > j->shard_count) code = write_index(j, e);
     for (uint32_t i = 0; i < j->file_count && code == PAWL_OK; i++) {
@@ -248,7 +242,7 @@ static void job_close(struct job *j) {
     free(j->files);
     free(j->paths);
     free(j->items);
-    mem_free(j->room, j->room_bytes);
+    inspect_room_close(&j->room);
 }
 
 static pawl_code export_once(struct pawl_inspect *in, uint32_t index,

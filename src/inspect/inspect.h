@@ -52,7 +52,6 @@ struct inspect_step {
     uint32_t *slots, slot_count;
     struct inspect_ref *refs; /* by name, then box; made when first asked for */
     uint32_t ref_count;
-    uint64_t *boxes;
 };
 
 struct inspect_problem {
@@ -137,9 +136,16 @@ pawl_code inspect_read(struct store *s, struct store_file *f, uint64_t offset, v
                        struct pawl_error *e);
 void inspect_progress(const struct pawl_inspect *in, const char *what, uint64_t done, uint64_t total);
 
+struct inspect_room { /* memory for pieces and chunks; all zero is empty */
+    uint8_t *data;
+    uint64_t bytes;
+};
+bool inspect_reserve(struct inspect_room *room, uint64_t bytes); /* what was in it is lost */
+void inspect_room_close(struct inspect_room *room);
+
 struct inspect_sweep { /* memory and counts of a verification */
-    uint8_t *room;
-    uint64_t room_bytes, done, total;
+    struct inspect_room room;
+    uint64_t done, total;
     struct pawl_inspect_verified *verified;
 };
 /* Verify every chunk of the slots of one step, or of all: problems are added. MEMORY is the only error. */
@@ -154,8 +160,8 @@ struct inspect_piece {
     uint64_t elements, first; /* of the box; index of its first element */
     uint64_t bytes;
 };
-/* The piece at or behind element `first`; false at the end. Element types narrower than a byte do not occur.
- */
+/* The piece at or behind element `first`; false at the end. Larger than `most` where it cannot be cut finer:
+ * one element, or elements that share bytes. */
 bool inspect_piece_at(const struct pawl_tensor *t, uint64_t first, uint64_t most, struct inspect_piece *out);
 uint64_t inspect_elements(const struct pawl_tensor *t); /* of one whose bytes can be counted */
 /* CORRUPT, naming it: more than a file can hold. To be asked before anything is cut or counted. */
@@ -167,6 +173,10 @@ bool inspect_name_matches(const char *name, const char *const *patterns, uint32_
 
 /* ---- numbers ---- */
 bool inspect_dtype_is_float(enum pawl_dtype dtype);
+/* The pattern of an element; where several share a byte the first one has the lowest bits. */
+uint64_t inspect_element_bits(enum pawl_dtype dtype, const uint8_t *data, uint64_t index);
+/* Absolute difference of two elements of a floating-point type; NaN when one is no number. */
+double inspect_distance(enum pawl_dtype dtype, const uint8_t *a, const uint8_t *b, uint64_t index);
 double inspect_float_at(enum pawl_dtype dtype, const uint8_t *data, uint64_t index);
 
 /* ---- output files (output.c) ---- */

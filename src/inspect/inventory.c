@@ -105,7 +105,8 @@ static pawl_code open_set(struct pawl_inspect *in, struct pawl_error *e) {
     struct store **stores = calloc((size_t)in->store_count + 1, sizeof(struct store *));
     if (stores == NULL) return inspect_no_memory(e);
     for (uint32_t i = 0; i < in->store_count; i++) stores[i] = in->stores[i].store;
-    pawl_code code = ckpt_set_open(stores, in->store_count, NULL, &in->set, e);
+    struct ckpt_set_options options = {.unchecked = in->options.unchecked};
+    pawl_code code = ckpt_set_open_with(stores, in->store_count, &options, &in->set, e);
     free(stores);
     return code;
 }

@@ -226,6 +226,9 @@ static pawl_code look_into(struct pawl_inspect *in, struct inspect_slot *slot, s
                          slot->file_bytes, slot->entry.file_bytes);
     if (code == PAWL_OK) code = read_header(in, slot, f, e);
     if (code == PAWL_OK) code = check_header(&s->record, slot, e);
+    if (code == PAWL_OK && slot->info.sums == NULL && !in->options.unchecked)
+        code = error_set(e, PAWL_FORMAT, 0,
+                         "it was saved without checksums, which only the option unchecked accepts");
     store_file_close(f);
     if (code != PAWL_OK) slot_info_close(&slot->info);
     return code;

@@ -65,6 +65,7 @@ static bool add_slot(struct pawl_inspect *in, struct inspect_step *step, uint32_
     }
     step->is.parts++;
     step->is.bytes += s->info.header.data_bytes;
+    step->is.unchecked = step->is.unchecked || s->info.sums == NULL;
     if (s->committed_s > step->is.committed_s) step->is.committed_s = s->committed_s;
     return true;
 }
@@ -107,7 +108,6 @@ void inspect_steps_close(struct pawl_inspect *in) {
     for (uint32_t i = 0; i < in->step_count; i++) {
         free(in->steps[i].slots);
         free(in->steps[i].refs);
-        free(in->steps[i].boxes);
     }
     free(in->steps);
     in->steps = NULL;
@@ -232,45 +232,29 @@ static int by_name(const void *x, const void *y) {
     return order != 0 ? order : a->part < b->part ? -1 : a->part > b->part;
 }
 
-/* The box of a stored slice. */
-static void put_box(const struct slot_info *s, uint32_t tensor, uint64_t *begin, uint64_t *extent) {
-    const struct st_tensor *t = &s->header.tensors[tensor];
-    for (uint32_t d = 0; d < t->rank; d++) {
-        begin[d] = d == 0 ? s->slices[tensor].row_begin : 0;
-        extent[d] = t->shape[d];
-    }
-}
-
 uint64_t inspect_whole_elements(const struct slot_info *s, uint32_t tensor) {
     const struct st_tensor *t = &s->header.tensors[tensor];
     uint64_t n = 1;
     for (uint32_t d = 0; d < t->rank; d++)
-        if (!mem_mul(n, d == 0 ? s->slices[tensor].row_count : t->shape[d], &n)) return UINT64_MAX;
+        if (!mem_mul(n, s->slices[tensor].shape[d], &n)) return UINT64_MAX;
     return n;
 }
 
 pawl_code inspect_step_index(struct pawl_inspect *in, uint32_t index, struct pawl_error *e) {
     struct inspect_step *step = &in->steps[index];
     if (step->refs != NULL) return PAWL_OK;
-    size_t count = 0, numbers = 0;
-    for (uint32_t p = 0; p < step->slot_count; p++) {
-        const struct st_header *h = &in->slots[step->slots[p]].info.header;
-        count += h->tensor_count;
-        for (uint32_t i = 0; i < h->tensor_count; i++) numbers += 2 * (size_t)h->tensors[i].rank;
-    }
+    size_t count = 0;
+    for (uint32_t p = 0; p < step->slot_count; p++)
+        count += in->slots[step->slots[p]].info.header.tensor_count;
     step->refs = calloc(count + 1, sizeof *step->refs);
-    step->boxes = calloc(numbers + 1, sizeof *step->boxes);
-    if (step->refs == NULL || step->boxes == NULL) return inspect_no_memory(e);
-    uint64_t *box = step->boxes;
+    if (step->refs == NULL) return inspect_no_memory(e);
     for (uint32_t p = 0; p < step->slot_count; p++) {
         const struct slot_info *s = &in->slots[step->slots[p]].info;
         for (uint32_t i = 0; i < s->header.tensor_count; i++) {
-            uint32_t rank = s->header.tensors[i].rank;
-            if (s->slices[i].name == NULL) continue;
-            put_box(s, i, box, box + rank);
-            step->refs[step->ref_count++] =
-                (struct inspect_ref){s->slices[i].name, p, i, rank, box, box + rank};
-            box += 2 * (size_t)rank;
+            const struct st_tensor *t = &s->header.tensors[i];
+            if (s->slices[i].name != NULL)
+                step->refs[step->ref_count++] =
+                    (struct inspect_ref){s->slices[i].name, p, i, t->rank, s->slices[i].begin, t->shape};
         }
     }
     qsort(step->refs, step->ref_count, sizeof *step->refs, by_name);

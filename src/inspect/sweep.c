@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/mem.h"
 #include "inspect/inspect.h"
 
 #define OPERATION_BYTES ((uint64_t)1 << 20)
@@ -38,14 +37,6 @@ pawl_code inspect_read(struct store *s, struct store_file *f, uint64_t offset, v
     return code;
 }
 
-static bool reserve(struct inspect_sweep *sweep, uint64_t bytes) {
-    if (sweep->room_bytes >= bytes) return true;
-    mem_free(sweep->room, sweep->room_bytes);
-    sweep->room = mem_alloc(bytes);
-    sweep->room_bytes = sweep->room != NULL ? bytes : 0;
-    return sweep->room != NULL;
-}
-
 /* The first tensor that has bytes in the chunk. */
 static const char *tensor_in(const struct slot_info *s, const struct slot_chunk *chunk) {
     for (uint32_t i = 0; i < s->header.tensor_count; i++) {
@@ -71,9 +62,9 @@ static void chunk_problem(struct pawl_inspect *in, const struct inspect_slot *sl
                         like.tensor != NULL ? like.tensor : "", cause);
 }
 
-/* OK, or what is wrong with the chunk whose bytes are at `data`. */
 static bool chunk_is_good(const struct slot_info *s, uint64_t index, const uint8_t *data) {
     uint8_t sum[SLOT_SUM_BYTES];
+    if (s->sums == NULL) return true; /* it can be read, which is all there is to know */
     hash128(data, s->chunks[index].bytes, sum);
     return memcmp(sum, s->sums + index * SLOT_SUM_BYTES, sizeof sum) == 0;
 }
@@ -91,11 +82,12 @@ static void sweep_alone(struct sweeping *w, uint64_t index) {
     const struct slot_info *s = &w->slot->info;
     const struct slot_chunk *chunk = &s->chunks[index];
     struct pawl_error why = {0};
-    pawl_code code = inspect_read(w->store, w->file, s->header.data_offset + chunk->offset, w->sweep->room,
-                                  chunk->bytes, &why);
+    pawl_code code = inspect_read(w->store, w->file, s->header.data_offset + chunk->offset,
+                                  w->sweep->room.data, chunk->bytes, &why);
     if (code != PAWL_OK && !inspect_slot_is_gone(w->in, w->slot))
         chunk_problem(w->in, w->slot, index, code, why.text);
-    if (code == PAWL_OK && !chunk_is_good(s, index, w->sweep->room) && !inspect_slot_is_gone(w->in, w->slot))
+    if (code == PAWL_OK && !chunk_is_good(s, index, w->sweep->room.data) &&
+        !inspect_slot_is_gone(w->in, w->slot))
         chunk_problem(w->in, w->slot, index, PAWL_CORRUPT, "does not match its checksum");
 }
 
@@ -103,9 +95,9 @@ static void sweep_batch(struct sweeping *w, uint64_t first, uint64_t end, uint64
     const struct slot_info *s = &w->slot->info;
     uint64_t begin = s->chunks[first].offset;
     pawl_code code =
-        inspect_read(w->store, w->file, s->header.data_offset + begin, w->sweep->room, bytes, NULL);
+        inspect_read(w->store, w->file, s->header.data_offset + begin, w->sweep->room.data, bytes, NULL);
     for (uint64_t i = first; i < end && code == PAWL_OK && !w->slot->gone; i++)
-        if (!chunk_is_good(s, i, w->sweep->room + (s->chunks[i].offset - begin)) &&
+        if (!chunk_is_good(s, i, w->sweep->room.data + (s->chunks[i].offset - begin)) &&
             !inspect_slot_is_gone(w->in, w->slot))
             chunk_problem(w->in, w->slot, i, PAWL_CORRUPT, "does not match its checksum");
     for (uint64_t i = first; i < end && code != PAWL_OK && !w->slot->gone; i++) sweep_alone(w, i);
@@ -118,7 +110,7 @@ static pawl_code sweep_chunks(struct sweeping *w, struct pawl_error *e) {
         for (end = first + 1; end < s->chunk_count && bytes + s->chunks[end].bytes <= INSPECT_PIECE_BYTES;
              end++)
             bytes += s->chunks[end].bytes;
-        if (!reserve(w->sweep, bytes)) return inspect_no_memory(e);
+        if (!inspect_reserve(&w->sweep->room.data, bytes)) return inspect_no_memory(e);
         sweep_batch(w, first, end, bytes);
         w->sweep->done += bytes;
         w->sweep->verified->bytes += bytes;
@@ -224,9 +216,7 @@ pawl_code inspect_sweep_step(struct pawl_inspect *in, uint32_t index, struct ins
     sweep->total = step_bytes(in, index);
     if (!in->steps[index].is.complete) missing_problem(in, index);
     pawl_code code = sweep_slots(in, index, sweep, e);
-    mem_free(sweep->room, sweep->room_bytes);
-    sweep->room = NULL;
-    sweep->room_bytes = 0;
+    inspect_room_close(&sweep->room);
     return code;
 }
 
@@ -235,9 +225,7 @@ pawl_code inspect_sweep_all(struct pawl_inspect *in, struct inspect_sweep *sweep
     for (uint32_t i = 0; i < in->step_count; i++) sweep->total += step_bytes(in, i);
     for (uint32_t i = 0; i < in->step_count && code == PAWL_OK; i++) code = sweep_slots(in, i, sweep, e);
     if (in->current == PAWL_INSPECT_NONE && in->step_count > 0) missing_problem(in, 0);
-    mem_free(sweep->room, sweep->room_bytes);
-    sweep->room = NULL;
-    sweep->room_bytes = 0;
+    inspect_room_close(&sweep->room);
     return code;
 }
 
