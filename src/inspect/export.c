@@ -94,6 +94,15 @@ static pawl_code choose(struct job *j, struct pawl_error *e) {
     return drop_doubles(j, e);
 }
 
+/* Within a file wider types come first, so that every tensor lies aligned, as readers that map files want it.
+ */
+static int by_place(const void *x, const void *y) {
+    const struct item *a = x, *b = y;
+    uint32_t wide_a = st_dtype_width(a->tensor.dtype), wide_b = st_dtype_width(b->tensor.dtype);
+    if (a->shard != b->shard) return a->shard < b->shard ? -1 : 1;
+    return wide_a != wide_b ? (wide_a > wide_b ? -1 : 1) : by_name(x, y);
+}
+
 static void deal_shards(struct job *j) {
     uint64_t used = 0;
     for (uint32_t i = 0; i < j->item_count; i++) {
@@ -108,6 +117,7 @@ static void deal_shards(struct job *j) {
         j->total += t->bytes;
     }
     j->shard_count++;
+    qsort(j->items, j->item_count, sizeof *j->items, by_place);
 }
 
 /* ---- places ---- */

@@ -110,7 +110,7 @@ static pawl_code sweep_chunks(struct sweeping *w, struct pawl_error *e) {
         for (end = first + 1; end < s->chunk_count && bytes + s->chunks[end].bytes <= INSPECT_PIECE_BYTES;
              end++)
             bytes += s->chunks[end].bytes;
-        if (!inspect_reserve(&w->sweep->room.data, bytes)) return inspect_no_memory(e);
+        if (!inspect_reserve(&w->sweep->room, bytes)) return inspect_no_memory(e);
         sweep_batch(w, first, end, bytes);
         w->sweep->done += bytes;
         w->sweep->verified->bytes += bytes;
