@@ -67,6 +67,7 @@ struct pawl_inspect {
     bool owned; /* close the stores at the end */
     bool has_run;
     uint8_t run_id[RUN_ID_BYTES];
+    char run_source[256]; /* the file that said so first */
     struct inspect_slot *slots;
     uint32_t slot_count, slot_room;
     struct inspect_step *steps;

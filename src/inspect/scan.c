@@ -145,18 +145,20 @@ bool inspect_slot_is_gone(struct pawl_inspect *in, struct inspect_slot *slot) {
 
 /* ---- identity ---- */
 
-static void say_run(const uint8_t *id, char out[2 * RUN_ID_BYTES + 1]) { hash_hex(id, RUN_ID_BYTES, out); }
-
-static pawl_code take_run(struct pawl_inspect *in, const struct store *s, const uint8_t *run_id,
-                          struct pawl_error *e) {
-    if (!in->has_run) memcpy(in->run_id, run_id, RUN_ID_BYTES);
+/* `file` says whose the store is. */
+static pawl_code take_run(struct pawl_inspect *in, const struct store *s, const char *file,
+                          const uint8_t *run_id, struct pawl_error *e) {
+    if (!in->has_run) {
+        memcpy(in->run_id, run_id, RUN_ID_BYTES);
+        snprintf(in->run_source, sizeof in->run_source, "%.200s/%s", store_path(s), file);
+    }
     in->has_run = true;
     if (memcmp(in->run_id, run_id, RUN_ID_BYTES) == 0) return PAWL_OK;
-    char ours[2 * RUN_ID_BYTES + 1], theirs[2 * RUN_ID_BYTES + 1];
-    say_run(in->run_id, ours);
-    say_run(run_id, theirs);
-    return error_set(e, PAWL_FOREIGN, 0, "%s: belongs to run %s, the stores before it to run %s",
-                     store_path(s), theirs, ours);
+    char first[2 * RUN_ID_BYTES + 1], second[2 * RUN_ID_BYTES + 1];
+    hash_hex(in->run_id, RUN_ID_BYTES, first);
+    hash_hex(run_id, RUN_ID_BYTES, second);
+    return error_set(e, PAWL_FOREIGN, 0, "%s/%s: names run %s, but %s run %s", store_path(s), file, second,
+                     in->run_source, first);
 }
 
 static bool has_slots(char **names, uint32_t count) {
@@ -171,7 +173,7 @@ static pawl_code take_identity(struct pawl_inspect *in, struct store *s, bool us
     struct pawl_error why = {0};
     pawl_code code = log_identity_read(s, run_id, &why);
     if (code == PAWL_MEMORY) return inspect_no_memory(e);
-    if (code == PAWL_OK) return take_run(in, s, run_id, e);
+    if (code == PAWL_OK) return take_run(in, s, LOG_IDENTITY_NAME, run_id, e);
     if (code == PAWL_NOT_FOUND && !used) return PAWL_OK; /* a store that was never used */
     struct pawl_inspect_problem like = {.kind = PAWL_PROBLEM_IDENTITY,
                                         .code = code == PAWL_NOT_FOUND ? PAWL_CORRUPT : code,
@@ -316,7 +318,7 @@ static pawl_code scan_names(struct pawl_inspect *in, uint32_t store, char **name
         store_problem(in, s->store, PAWL_CORRUPT, text);
         s->readable = false;
     }
-    if (code == PAWL_OK && s->any) code = take_run(in, s->store, s->record.run_id, e);
+    if (code == PAWL_OK && s->any) code = take_run(in, s->store, "commit-*.log", s->record.run_id, e);
     for (uint32_t i = 0; i < s->record.entry_count && code == PAWL_OK; i++) code = add_slot(in, store, i, e);
     if (code == PAWL_OK) count_unused(s, names, count);
     return code;
