@@ -10,50 +10,68 @@
 
 #include "kit/inspect_kit.h"
 
-enum action { ROLLBACK, GC, GC_KEEP };
+enum action { ROLLBACK, ROLLBACK_NEWEST, GC, GC_KEEP };
+enum history { CLOSED, KILLED, KILLED_LATE };
 
 #define LAST   5u
 #define TARGET 3u
 
-/* The same run every time: steps up to 5, then an incomplete one. `unflushed`: the last writer was killed
- * with its last commit in the machine's memory only, as far as the disk allows. */
-static struct kit_run *make(uint64_t seed, bool unflushed) {
-    struct kit_run *r = kit_run_new(seed, 2, 3, LAST);
-    r->resume = LAST;
-    kit_run_start(r);
-    kit_run_save(r, LAST + 1, 1);
-    if (!unflushed) {
-        kit_run_stop(r);
-        return r;
-    }
-    struct kit_part *parts[2] = {kit_part_new(LAST + 2, 0, 2), kit_part_new(LAST + 2, 1, 2)};
-    for (uint32_t i = 0; i < 2; i++) {
-        struct ckpt_save save = kit_save(parts[i], LAST + 2, i, 2);
-        assert_int_equal(ckpt_save_begin(r->engines[i], &save, NULL), PAWL_OK);
-        struct ckpt_event event;
-        for (uint64_t turns = seed * 5 % 23; turns > 0 && ckpt_poll(r->engines[i], &event, 1) == 0; turns--)
-            store_wait(r->stores[i], 1);
-    }
+static void kill_engines(struct kit_run *r) {
     for (uint32_t i = 0; i < 2; i++) {
         storesim_freeze(r->sim, r->stores[i]);
         (void)ckpt_close(r->engines[i], 0, NULL);
         storesim_kill(r->sim, r->stores[i]);
         r->engines[i] = NULL;
         r->stores[i] = NULL;
-        kit_part_free(parts[i]);
     }
+}
+
+/* A save of this rank, abandoned after some turns; its memory, which the engine may read until it dies. */
+static struct kit_part *save_and_die(struct kit_run *r, uint32_t rank, uint64_t step, uint64_t turns) {
+    struct ckpt_event event;
+    struct kit_part *part = kit_part_new(step, rank, 2);
+    struct ckpt_save save = kit_save(part, step, rank, 2);
+    assert_int_equal(ckpt_save_begin(r->engines[rank], &save, NULL), PAWL_OK);
+    for (; turns > 0 && ckpt_poll(r->engines[rank], &event, 1) == 0; turns--) store_wait(r->stores[rank], 1);
+    return part;
+}
+
+/* The same run every time: steps up to 5, then an incomplete one. KILLED: the last writer was killed with its
+ * last commit in the machine's memory only, as far as the disk allows. KILLED_LATE: one rank's was, when the
+ * other was already past the next step. */
+static struct kit_run *make(uint64_t seed, enum history history) {
+    struct kit_run *r = kit_run_new(seed, 2, 3, LAST);
+    uint64_t turns = seed * 5 % 23;
+    r->resume = LAST;
+    kit_run_start(r);
+    kit_run_save(r, LAST + 1, 1);
+    if (history == CLOSED) {
+        kit_run_stop(r);
+        return r;
+    }
+    struct kit_part *parts[2] = {NULL, NULL};
+    if (history == KILLED_LATE) {
+        kit_run_save(r, LAST + 2, 1);
+        kit_run_save(r, LAST + 3, 1);
+    } else {
+        parts[0] = save_and_die(r, 0, LAST + 2, turns);
+    }
+    parts[1] = save_and_die(r, 1, LAST + 2, turns);
+    kill_engines(r);
+    kit_part_free(parts[0]);
+    kit_part_free(parts[1]);
     return r;
 }
 
-static pawl_code act(struct kit_run *r, enum action action) {
+static pawl_code act(struct kit_run *r, enum action action, uint64_t target) {
     struct pawl_inspect *in = NULL;
     struct pawl_inspect_changes *changes = calloc(1, sizeof *changes);
     assert_non_null(changes);
     kit_run_stores(r, false);
     pawl_code code = kit_run_inspect(r, &in, NULL);
     if (code == PAWL_OK)
-        code = action == ROLLBACK ? inspect_rollback(in, TARGET, false, changes, NULL)
-                                  : inspect_gc(in, action == GC_KEEP ? 1 : 0, false, changes, NULL);
+        code = action <= ROLLBACK_NEWEST ? inspect_rollback(in, target, false, changes, NULL)
+                                         : inspect_gc(in, action == GC_KEEP ? 1 : 0, false, changes, NULL);
     pawl_inspect_changes_free(changes);
     pawl_inspect_close(in);
     kit_run_close_stores(r);
@@ -90,35 +108,35 @@ static void go_on(struct kit_run *r, uint64_t from) {
     assert_int_equal(newest(r), from + 1);
 }
 
-/* What must read back whatever happens: of the steps before the action, and after it has succeeded. */
-static uint64_t cut_once(enum action action, uint64_t seed, bool unflushed, uint64_t cut) {
-    struct kit_run *r = make(seed, unflushed);
+/* What must read back whatever happens: the step to go back to; for gc, one that had been acknowledged. */
+static uint64_t cut_once(enum action action, uint64_t seed, enum history history, uint64_t cut) {
+    struct kit_run *r = make(seed, history);
     uint64_t before = newest(r), begin = storesim_ops(r->sim);
+    bool back = action <= ROLLBACK_NEWEST;
+    uint64_t target = action == ROLLBACK ? TARGET : before;
     uint64_t wanted = action == ROLLBACK ? TARGET : LAST;
     assert_true(before >= LAST);
     if (cut > 0) storesim_stop_after(r->sim, begin + cut);
-    pawl_code code = act(r, action);
+    pawl_code code = act(r, action, target);
     uint64_t ops = storesim_ops(r->sim) - begin;
     storesim_crash(r->sim);
     uint64_t after = newest(r);
-    if (!reads_back(r, wanted) && !(action != ROLLBACK && after > LAST))
+    if (!reads_back(r, wanted) && after <= wanted)
         fail_msg("action %d, seed %" PRIu64 ", cut %" PRIu64 ": step %" PRIu64 " is lost, %" PRIu64
                  " is left",
                  action, seed, cut, wanted, after);
-    if (code == PAWL_OK && action == ROLLBACK && after != TARGET)
-        fail_msg("seed %" PRIu64 ", cut %" PRIu64 ": rolled back to %u, then step %" PRIu64 " came back",
-                 seed, cut, TARGET, after);
-    if (code == PAWL_OK && action != ROLLBACK && after < before)
-        fail_msg("seed %" PRIu64 ", cut %" PRIu64 ": gc kept step %" PRIu64
-                 ", which was gone after the crash",
-                 seed, cut, before);
-    code = act(r, action);
+    if (code == PAWL_OK && (back ? after != target : after < before))
+        fail_msg("action %d, seed %" PRIu64 ", cut %" PRIu64 ": done, then step %" PRIu64
+                 " is the newest, wanted %" PRIu64,
+                 action, seed, cut, after, back ? target : before);
+    if (action == ROLLBACK_NEWEST) target = after; /* what the cut made of a commit that never was durable */
+    code = act(r, action, target);
     if (code != PAWL_OK)
         fail_msg("action %d, seed %" PRIu64 ", cut %" PRIu64 ": cannot be done again: %s", action, seed, cut,
                  pawl_code_name(code));
     storesim_crash(r->sim);
     after = newest(r);
-    if (after < wanted || (action == ROLLBACK && after != TARGET))
+    if (after < wanted || (back && after != target))
         fail_msg("action %d, seed %" PRIu64 ", cut %" PRIu64 ": step %" PRIu64 " is the newest in the end",
                  action, seed, cut, after);
     go_on(r, after);
@@ -126,41 +144,47 @@ static uint64_t cut_once(enum action action, uint64_t seed, bool unflushed, uint
     return ops;
 }
 
-static void cut_everywhere(enum action action, bool unflushed, uint64_t seeds) {
+static void cut_everywhere(enum action action, enum history history, uint64_t seeds) {
     uint64_t points = 0;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
-        uint64_t ops = cut_once(action, seed, unflushed, 0);
-        assert_true(ops > 2);
-        for (uint64_t cut = 1; cut <= ops; cut++, points++) (void)cut_once(action, seed, unflushed, cut);
+        uint64_t ops = cut_once(action, seed, history, 0);
+        for (uint64_t cut = 1; cut <= ops; cut++, points++) (void)cut_once(action, seed, history, cut);
     }
     print_message("%" PRIu64 " cut points\n", points);
+    assert_true(points > 10 * seeds);
 }
 
 static void rollback_never_loses_its_step_and_can_be_repeated(void **state) {
     (void)state;
-    cut_everywhere(ROLLBACK, false, 6);
+    cut_everywhere(ROLLBACK, CLOSED, 6);
 }
 
 static void rollback_after_a_killed_writer_survives_every_cut(void **state) {
     (void)state;
-    cut_everywhere(ROLLBACK, true, 9);
+    cut_everywhere(ROLLBACK, KILLED, 9);
+}
+
+static void rollback_to_a_commit_that_was_never_flushed_makes_it_durable_first(void **state) {
+    (void)state;
+    cut_everywhere(ROLLBACK_NEWEST, KILLED_LATE, 12);
 }
 
 static void gc_never_loses_the_newest_complete_step(void **state) {
     (void)state;
-    cut_everywhere(GC, false, 6);
-    cut_everywhere(GC_KEEP, false, 6);
+    cut_everywhere(GC, CLOSED, 6);
+    cut_everywhere(GC_KEEP, CLOSED, 6);
 }
 
 static void gc_after_a_killed_writer_survives_every_cut(void **state) {
     (void)state;
-    cut_everywhere(GC_KEEP, true, 9);
+    cut_everywhere(GC_KEEP, KILLED, 9);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rollback_never_loses_its_step_and_can_be_repeated),
         cmocka_unit_test(rollback_after_a_killed_writer_survives_every_cut),
+        cmocka_unit_test(rollback_to_a_commit_that_was_never_flushed_makes_it_durable_first),
         cmocka_unit_test(gc_never_loses_the_newest_complete_step),
         cmocka_unit_test(gc_after_a_killed_writer_survives_every_cut),
     };
