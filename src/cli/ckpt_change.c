@@ -86,7 +86,10 @@ static bool confirmed(const char *dir, uint64_t step) {
     fprintf(stderr, "%s? Later steps will no longer count. [y/N] ", safe != NULL ? safe : "");
     free(safe);
     fflush(stderr);
-    if (fgets(answer, sizeof answer, stdin) == NULL) return false;
+    if (fgets(answer, sizeof answer, stdin) == NULL) {
+        fputc('\n', stderr);
+        return false;
+    }
     answer[strcspn(answer, "\r\n")] = 0;
     return strcmp(answer, "y") == 0 || strcmp(answer, "yes") == 0;
 }

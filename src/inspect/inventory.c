@@ -111,18 +111,39 @@ static pawl_code open_set(struct pawl_inspect *in, struct pawl_error *e) {
     return code;
 }
 
-/* A writer that commits between our look and the engine's makes them differ: look again, a few times. */
-static bool moved(struct pawl_inspect *in) {
-    struct record *now = malloc(sizeof *now);
-    bool differs = false;
-    for (uint32_t i = 0; now != NULL && i < in->store_count && !differs; i++)
-        differs = inspect_record_now(in->stores[i].store, now) &&
-                  (!in->stores[i].any || now->counter != in->stores[i].record.counter);
-    free(now);
-    return differs;
+/* The engine's part that is this slot; false: it saw another state of the store. */
+static bool set_has(const struct pawl_inspect *in, const struct inspect_slot *slot) {
+    for (uint32_t i = 0; i < ckpt_set_count(in->set); i++) {
+        const struct ckpt_step *s = ckpt_set_at(in->set, i);
+        if (s->step != slot->entry.step || s->incarnation != slot->entry.incarnation) continue;
+        for (uint32_t k = 0; k < ckpt_set_part_count(in->set, i); k++) {
+            struct ckpt_part p = ckpt_set_part(in->set, i, k);
+            if (p.store == in->stores[slot->store].store && p.counter == slot->entry.counter &&
+                strcmp(p.file, slot->file) == 0)
+                return true;
+        }
+    }
+    return false;
 }
 
-#define SCAN_TRIES 3
+/* A writer that commits between our look and the engine's makes them differ. The slots on which they do are
+ * taken for gone, and true is returned. */
+static bool differs(struct pawl_inspect *in) {
+    uint64_t parts = 0, good = 0;
+    for (uint32_t i = 0; i < ckpt_set_count(in->set); i++) parts += ckpt_set_part_count(in->set, i);
+    for (uint32_t i = 0; i < in->slot_count; i++) {
+        struct inspect_slot *s = &in->slots[i];
+        if (s->state != PAWL_INSPECT_GOOD) continue;
+        if (!set_has(in, s)) s->gone = true;
+        if (!s->gone) good++;
+    }
+    bool gone = false;
+    for (uint32_t i = 0; i < in->slot_count; i++) gone = gone || in->slots[i].gone;
+    return gone || good != parts;
+}
+
+/* Enough for a writer that commits as fast as it can, and an end for one that is faster. */
+#define SCAN_TRIES 20
 
 pawl_code inspect_scan(struct pawl_inspect *in, struct pawl_error *e) {
     for (int tries = 1;; tries++) {
@@ -130,7 +151,7 @@ pawl_code inspect_scan(struct pawl_inspect *in, struct pawl_error *e) {
         pawl_code code = PAWL_OK;
         for (uint32_t i = 0; i < in->store_count && code == PAWL_OK; i++) code = inspect_scan_store(in, i, e);
         if (code == PAWL_OK) code = open_set(in, e);
-        if (code == PAWL_OK && tries < SCAN_TRIES && moved(in)) continue;
+        if (code == PAWL_OK && differs(in) && tries < SCAN_TRIES) continue;
         return code == PAWL_OK ? inspect_steps_make(in, e) : code;
     }
 }

@@ -41,7 +41,7 @@ static bool take_region(struct pawl_inspect *in, const struct store *s, const ch
     return code != PAWL_FORMAT;
 }
 
-/* No log is longer by much, however many bytes a file of that name may have. */
+/* No log is longer by much, however many bytes a file of that name may have: then *size is SIZE_MAX. */
 #define LOG_BYTES_READ_MAX ((uint64_t)8 * RECORD_LOG_BYTES)
 
 static pawl_code get_log(struct store *s, const char *file, uint8_t **data, size_t *size,
@@ -52,7 +52,9 @@ static pawl_code get_log(struct store *s, const char *file, uint8_t **data, size
     pawl_code code = store_file_open(s, file, false, 0, &f, e);
     if (code == PAWL_OK) code = store_file_size(f, &bytes, e);
     store_file_close(f);
-    if (code == PAWL_OK && bytes > LOG_BYTES_READ_MAX)
+    *size = 0;
+    if (code == PAWL_OK && bytes > LOG_BYTES_READ_MAX) *size = SIZE_MAX;
+    if (*size == SIZE_MAX)
         return error_set(e, PAWL_CORRUPT, 0, "%s/%s: %" PRIu64 " bytes long, wanted %u", store_path(s), file,
                          bytes, RECORD_LOG_BYTES);
     return code == PAWL_OK ? store_get(s, file, data, size, e) : code;
@@ -83,7 +85,7 @@ static bool take_log(struct pawl_inspect *in, struct store *s, const char *file,
     pawl_code code = get_still_log(s, file, &data, &size, &why);
     if (code != PAWL_OK) {
         log_problem(in, s, file, 0, code == PAWL_NOT_FOUND ? PAWL_IO : code, why.text);
-        return false;
+        return size == SIZE_MAX; /* then no record in it can be missed */
     }
     if (size != RECORD_LOG_BYTES) {
         char text[96];

@@ -27,9 +27,22 @@ static int by_age(const void *x, const void *y) {
     return a->units < b->units ? -1 : a->units > b->units;
 }
 
+/* Slots of ours that are parts of this step of the engine's. */
+static uint32_t count_slots(const struct pawl_inspect *in, const struct ckpt_step *s) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < in->slot_count; i++) {
+        const struct inspect_slot *slot = &in->slots[i];
+        count += slot->state == PAWL_INSPECT_GOOD && !slot->gone && slot->entry.step == s->step &&
+                 slot->entry.incarnation == s->incarnation && slot->entry.unit_count == s->unit_count;
+    }
+    return count;
+}
+
+/* A step of which we saw less than the engine was committed meanwhile: it will be there next time. */
 static void take_set_steps(struct pawl_inspect *in) {
     for (uint32_t i = 0; i < ckpt_set_count(in->set); i++) {
         const struct ckpt_step *s = ckpt_set_at(in->set, i);
+        if (count_slots(in, s) != ckpt_set_part_count(in->set, i)) continue;
         struct inspect_step *step = &in->steps[in->step_count++];
         *step = (struct inspect_step){.set_index = i};
         step->is.step = s->step;

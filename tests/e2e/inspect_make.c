@@ -59,7 +59,7 @@ static void take_word(struct maker *m, const char *word) {
         puts("looping");
         fflush(stdout);
         while (!input_ended()) save_step(m, m->step + 1, UINT32_MAX);
-    } else {
+    } else if (strcmp(word, "unchecked") != 0) {
         char *end = NULL;
         uint64_t step = strtoull(word, &end, 10);
         save_step(m, step, *end == '-' ? (uint32_t)strtoul(end + 1, NULL, 10) : UINT32_MAX);
@@ -75,6 +75,7 @@ static void open_rank(struct maker *m, char **argv, uint32_t p) {
     if (store_open(path, STORE_AUTO, false, &m->stores[p], NULL, &e) != PAWL_OK) stop("store", &e);
     struct ckpt_config config =
         kit_config(start, *resume == ':' ? strtoull(resume + 1, NULL, 10) : 0, 1, (uint32_t)atoi(argv[4]));
+    for (char **word = argv; *word != NULL; word++) config.unchecked |= strcmp(*word, "unchecked") == 0;
     memset(config.run_id, argv[2][0], sizeof config.run_id);
     if (ckpt_open(&config, m->stores[p], &m->engines[p], &e) != PAWL_OK) stop("engine", &e);
 }

@@ -154,7 +154,7 @@ static void expect_safe(const char *text, size_t size, const char *wanted) {
 
 static void text_for_a_terminal_cannot_move_its_cursor(void **state) {
     (void)state;
-    expect_safe("plain \xc3\xa9 \xe4\xb8\xad", 11, "plain \xc3\xa9 \xe4\xb8\xad");
+    expect_safe("plain \xc3\xa9 \xe4\xb8\xad", 12, "plain \xc3\xa9 \xe4\xb8\xad");
     expect_safe("\x1b[2J\n\r\t\x7f", 8, "\\x1b[2J\\x0a\\x0d\\x09\\x7f");
     expect_safe("\xc2\x9b"
                 "2J",
