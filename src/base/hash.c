@@ -3,16 +3,25 @@
 
 #include <openssl/evp.h>
 #include <stdlib.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#define HASH_NAME(x) plain_##x
+#include "base/hash_xxh3.h"
+
+static const struct hash_xxh3 *xxh3(void) {
+    static const struct hash_xxh3 plain = HASH_TABLE;
+#if defined(__x86_64__)
+    extern const struct hash_xxh3 hash_xxh3_avx2;
+    if (__builtin_cpu_supports("avx2")) return &hash_xxh3_avx2;
+#endif
+    return &plain;
+}
 
 uint64_t hash64(const void *data, size_t size) { return XXH3_64bits(data, size); }
 
-void hash128(const void *data, size_t size, uint8_t out[16]) {
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, size));
-    for (int i = 0; i < 16; i++) out[i] = canonical.digest[i];
-}
+void hash128(const void *data, size_t size, uint8_t out[16]) { xxh3()->whole(data, size, out); }
+
+void hash_stream_begin(struct hash_stream *s) { xxh3()->begin(s); }
+void hash_stream_add(struct hash_stream *s, const void *data, size_t size) { xxh3()->add(s, data, size); }
+void hash_stream_end(struct hash_stream *s, uint8_t out[16]) { xxh3()->end(s, out); }
 
 struct hash_sha256 {
     EVP_MD_CTX *context;

@@ -1,4 +1,4 @@
-/* Checksums (XXH3, 64 and 128 bits) and SHA-256. */
+/* Checksums (XXH3, 64 and 128 bits) and SHA-256. Tested in tests/unit/base_hash_test.c. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
@@ -8,6 +8,14 @@
 uint64_t hash64(const void *data, size_t size);
 /* 16 bytes in canonical (big-endian) order. */
 void hash128(const void *data, size_t size, uint8_t out[16]);
+
+/* The same of bytes that come in pieces. */
+struct hash_stream {
+    _Alignas(64) uint8_t opaque[640];
+};
+void hash_stream_begin(struct hash_stream *s);
+void hash_stream_add(struct hash_stream *s, const void *data, size_t size);
+void hash_stream_end(struct hash_stream *s, uint8_t out[16]);
 
 struct hash_sha256;                        /* opaque */
 struct hash_sha256 *hash_sha256_new(void); /* null without memory */

@@ -71,17 +71,6 @@ static void release(struct commit *c) {
     }
 }
 
-void commit_durable(struct commit *c, uint64_t step) {
-    if (step == 0 || (c->durable_count > 0 && step <= c->durable[0])) return;
-    if (c->durable_count == c->keep) c->durable_count--;
-    memmove(c->durable + 1, c->durable, c->durable_count * sizeof c->durable[0]);
-    c->durable[0] = step;
-    c->durable_count++;
-    c->declared++;
-    retire(c);
-    release(c);
-}
-
 void commit_forget(struct commit *c, uint64_t step) {
     if (is_durable(c, step)) return;
     for (uint32_t i = 0; i < c->slot_count; i++) {
@@ -117,32 +106,15 @@ uint32_t commit_unreported(const struct commit *c) {
     return count;
 }
 
-pawl_code commit_begin(struct commit *c, uint64_t step, uint64_t chunk_count, uint32_t *save) {
-    for (uint32_t i = 0; i < c->in_flight; i++) {
-        if (c->saves[i].phase != SAVE_IDLE) continue;
-        c->saves[i] = (struct commit_save){.phase = SAVE_WAITS,
-                                           .slot = UINT32_MAX,
-                                           .order = ++c->order,
-                                           .step = step,
-                                           .chunk_count = chunk_count};
-        *save = i;
-        return PAWL_OK;
-    }
-    return PAWL_BUSY;
-}
-
-/* The save's slot after a failure in `phase`. An existing file without room to grow is as good as before; any
- * other failure means that the file, or what a record says of it, cannot be trusted. */
+/* The slot of a save that failed or was given up. Its file is as good as before unless something went wrong
+ * with it. */
 static void give_back(struct commit *c, const struct commit_save *s) {
     if (s->slot == UINT32_MAX) return;
     struct commit_slot *slot = &c->slots[s->slot];
-    bool harmless = s->phase == SAVE_PREPARE || (s->phase == SAVE_PREPARING && s->code == PAWL_NO_SPACE);
-    if (harmless && !s->fresh)
-        slot->state = SLOT_FREE;
-    else if (s->phase == SAVE_PREPARE)
-        slot->state = SLOT_GONE;
-    else
+    if (s->spoiled)
         slot->state = SLOT_DEAD;
+    else
+        slot->state = s->fresh && s->phase == SAVE_PREPARE ? SLOT_GONE : SLOT_FREE;
 }
 
 /* Once nothing of a failed save is under way, its slot goes back and it can be reported. */
@@ -157,11 +129,45 @@ static void fail(struct commit *c, struct commit_save *s, pawl_code code) {
     settle(c, s);
 }
 
+static bool can_give_up(const struct commit_save *s) {
+    return s->phase != SAVE_IDLE && s->phase != SAVE_DONE && s->phase != SAVE_RECORDING;
+}
+
+void commit_cancel(struct commit *c, uint32_t save) {
+    if (can_give_up(&c->saves[save])) fail(c, &c->saves[save], PAWL_CANCELLED);
+}
+
+pawl_code commit_begin(struct commit *c, const struct commit_request *request, uint32_t *save) {
+    for (uint32_t i = 0; i < c->in_flight; i++) {
+        struct commit_save *s = &c->saves[i];
+        if (s->phase != SAVE_IDLE) continue;
+        *s = (struct commit_save){
+            .phase = SAVE_WAITS, .slot = UINT32_MAX, .order = ++c->order, .request = *request};
+        if (below_kept(c, request->step)) commit_cancel(c, i);
+        *save = i;
+        return PAWL_OK;
+    }
+    return PAWL_BUSY;
+}
+
+void commit_durable(struct commit *c, uint64_t step) {
+    if (step == 0 || (c->durable_count > 0 && step <= c->durable[0])) return;
+    if (c->durable_count == c->keep) c->durable_count--;
+    memmove(c->durable + 1, c->durable, c->durable_count * sizeof c->durable[0]);
+    c->durable[0] = step;
+    c->durable_count++;
+    c->declared++;
+    for (uint32_t i = 0; i < c->in_flight; i++) /* overtaken */
+        if (below_kept(c, c->saves[i].request.step)) commit_cancel(c, i);
+    retire(c);
+    release(c);
+}
+
 void commit_abandon(struct commit *c, pawl_code code) {
     c->abandoned = true;
     for (uint32_t i = 0; i < c->in_flight; i++) {
         struct commit_save *s = &c->saves[i];
-        if (s->phase != SAVE_IDLE && s->phase != SAVE_DONE && s->phase != SAVE_RECORDING) fail(c, s, code);
+        if (can_give_up(s)) fail(c, s, code);
     }
 }
 
@@ -186,7 +192,7 @@ static uint32_t slot_in(const struct commit *c, enum commit_slot_state state) {
 static void take(struct commit *c, struct commit_save *s, uint32_t slot, bool fresh) {
     c->slots[slot].state = SLOT_TAKEN;
     c->slots[slot].old = false;
-    c->slots[slot].step = s->step;
+    c->slots[slot].step = s->request.step;
     s->slot = slot;
     s->fresh = fresh;
     s->phase = SAVE_PREPARE;
@@ -203,12 +209,14 @@ static void take_fresh(struct commit *c, struct commit_save *s) {
     take(c, s, slot, true);
 }
 
-/* The oldest save in `phase`; in_flight when there is none. */
+/* The oldest save in `phase` that goes on, or that is done; in_flight when there is none. */
 static uint32_t oldest(const struct commit *c, enum commit_phase phase) {
     uint32_t best = c->in_flight;
-    for (uint32_t i = 0; i < c->in_flight; i++)
-        if (c->saves[i].phase == phase && (best == c->in_flight || c->saves[i].order < c->saves[best].order))
-            best = i;
+    for (uint32_t i = 0; i < c->in_flight; i++) {
+        const struct commit_save *s = &c->saves[i];
+        if (s->phase != phase || (s->code != PAWL_OK && phase != SAVE_DONE)) continue;
+        if (best == c->in_flight || s->order < c->saves[best].order) best = i;
+    }
     return best;
 }
 
@@ -281,30 +289,73 @@ static bool next_report(struct commit *c, struct commit_action *out) {
     return true;
 }
 
-static bool next_chunk(struct commit *c, struct commit_action *out) {
+/* Chunks that could be written now: in place, or copied. */
+static bool has_chunk(const struct commit_save *s) {
+    uint64_t in_place = s->request.chunk_count - s->request.copy_count;
+    return s->phase == SAVE_WRITING && s->code == PAWL_OK && s->write_next < in_place + s->copied;
+}
+
+/* Copies do not wait for a slot: the caller may be waiting for them. */
+static bool has_copy(const struct commit_save *s) {
+    return s->phase >= SAVE_WAITS && s->phase <= SAVE_WRITING && s->code == PAWL_OK &&
+           s->copy_next < s->request.copy_count;
+}
+
+/* With all chunks handed out their checksums are known. */
+static bool has_header(const struct commit_save *s) {
+    return s->phase == SAVE_WRITING && s->code == PAWL_OK && s->header == HEADER_OPEN &&
+           s->write_next == s->request.chunk_count;
+}
+
+static bool has_capture(const struct commit_save *s) {
+    const struct commit_request *r = &s->request;
+    return s->phase >= SAVE_WAITS && !s->captured && s->code == PAWL_OK && s->copied == r->copy_count &&
+           (r->copy_count == r->chunk_count || s->written == r->chunk_count);
+}
+
+static uint32_t oldest_that(const struct commit *c, bool (*holds)(const struct commit_save *s)) {
     uint32_t best = c->in_flight;
-    for (uint32_t i = 0; i < c->in_flight; i++) {
-        const struct commit_save *s = &c->saves[i];
-        if (s->phase != SAVE_WRITING || s->code != PAWL_OK || s->chunk_next == s->chunk_count) continue;
-        if (best == c->in_flight || s->order < c->saves[best].order) best = i;
-    }
-    if (best == c->in_flight) return false;
-    act(c, COMMIT_CHUNK, best, SAVE_WRITING, out);
-    out->chunk = c->saves[best].chunk_next++;
+    for (uint32_t i = 0; i < c->in_flight; i++)
+        if (holds(&c->saves[i]) && (best == c->in_flight || c->saves[i].order < c->saves[best].order))
+            best = i;
+    return best;
+}
+
+static bool next_capture(struct commit *c, struct commit_action *out) {
+    uint32_t i = oldest_that(c, has_capture);
+    if (i == c->in_flight) return false;
+    c->saves[i].captured = true;
+    *out = (struct commit_action){.what = COMMIT_CAPTURED, .save = i, .slot = c->saves[i].slot};
     return true;
 }
 
-bool commit_next(struct commit *c, bool chunks, struct commit_action *out) {
+static bool next_transfer(struct commit *c, struct commit_room room, struct commit_action *out) {
+    uint32_t i = oldest_that(c, has_header);
+    if (i < c->in_flight) {
+        c->saves[i].header = HEADER_WRITING;
+        return act(c, COMMIT_HEADER, i, SAVE_WRITING, out);
+    }
+    i = room.write ? oldest_that(c, has_chunk) : c->in_flight;
+    if (i < c->in_flight) {
+        c->saves[i].write_next++;
+        return act(c, COMMIT_WRITE, i, SAVE_WRITING, out);
+    }
+    i = room.copy ? oldest_that(c, has_copy) : c->in_flight;
+    if (i == c->in_flight) return false;
+    c->saves[i].copy_next++;
+    return act(c, COMMIT_COPY, i, (enum commit_phase)c->saves[i].phase, out);
+}
+
+bool commit_next(struct commit *c, struct commit_room room, struct commit_action *out) {
     if (!c->abandoned) assign(c);
+    if (next_capture(c, out)) return true;
     if (next_report(c, out)) return true;
     if (next_record(c, out)) return true;
-    uint32_t i = oldest(c, SAVE_HEADER);
-    if (i < c->in_flight) return act(c, COMMIT_HEADER, i, SAVE_HEADING, out);
-    i = oldest(c, SAVE_FLUSH);
+    uint32_t i = oldest(c, SAVE_FLUSH);
     if (i < c->in_flight) return act(c, COMMIT_FLUSH, i, SAVE_FLUSHING, out);
     i = oldest(c, SAVE_PREPARE);
     if (i < c->in_flight) return act(c, COMMIT_PREPARE, i, SAVE_PREPARING, out);
-    if (chunks && next_chunk(c, out)) return true;
+    if (next_transfer(c, room, out)) return true;
     return !c->abandoned && next_discard(c, out);
 }
 
@@ -322,7 +373,9 @@ static void record_ended(struct commit *c, pawl_code code) {
             }
         }
         /* Who waits for a slot that this record would have freed must not wait for ever. */
-        if (code != PAWL_OK && (s->phase == SAVE_RECORDING || s->phase == SAVE_WAITS)) fail(c, s, code);
+        if (code == PAWL_OK || (s->phase != SAVE_RECORDING && s->phase != SAVE_WAITS)) continue;
+        s->spoiled = s->phase == SAVE_RECORDING;
+        fail(c, s, code);
     }
     for (uint32_t i = 0; i < c->slot_count; i++) {
         struct commit_slot *s = &c->slots[i];
@@ -336,13 +389,28 @@ static void record_ended(struct commit *c, pawl_code code) {
 
 static void prepared(struct commit *c, struct commit_save *s, pawl_code code) {
     if (code == PAWL_OK) {
-        s->phase = s->chunk_count > 0 ? SAVE_WRITING : SAVE_FLUSH;
+        s->phase = SAVE_WRITING;
     } else if (code == PAWL_NO_SPACE && s->fresh && s->code == PAWL_OK && count_slots(c, SLOT_RETIRED) > 0) {
         c->cramped = true;
         c->slots[s->slot].state = SLOT_DEAD;
         s->slot = UINT32_MAX;
         s->phase = SAVE_WAITS;
     }
+}
+
+/* Does this failure leave the slot's file in doubt? An existing one without room to grow is as it was. */
+static bool spoils(const struct commit_save *s, enum commit_do what, pawl_code code) {
+    if (what == COMMIT_COPY) return false;
+    return what != COMMIT_PREPARE || code != PAWL_NO_SPACE || s->fresh;
+}
+
+static void advance(struct commit_save *s, enum commit_do what) {
+    if (what == COMMIT_COPY) s->copied++;
+    if (what == COMMIT_WRITE) s->written++;
+    if (what == COMMIT_HEADER) s->header = HEADER_WRITTEN;
+    if (what == COMMIT_FLUSH) s->phase = SAVE_RECORD;
+    if (s->phase == SAVE_WRITING && s->header == HEADER_WRITTEN && s->written == s->request.chunk_count)
+        s->phase = SAVE_FLUSH;
 }
 
 void commit_tell(struct commit *c, enum commit_do what, uint32_t save, pawl_code code) {
@@ -357,11 +425,10 @@ void commit_tell(struct commit *c, enum commit_do what, uint32_t save, pawl_code
         if (s->phase == SAVE_WAITS) return;
     }
     if (code != PAWL_OK) {
+        s->spoiled = s->spoiled || spoils(s, what, code);
         fail(c, s, code);
         return;
     }
-    if (what == COMMIT_CHUNK && ++s->chunk_done == s->chunk_count) s->phase = SAVE_FLUSH;
-    if (what == COMMIT_FLUSH) s->phase = SAVE_HEADER;
-    if (what == COMMIT_HEADER) s->phase = SAVE_RECORD;
+    advance(s, what);
     settle(c, s);
 }

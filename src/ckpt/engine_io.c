@@ -3,6 +3,7 @@
  * Never waits for the device, except where a file is made, resized or removed. A chunk lying in memory as the
  * file wants it is written from there; others are gathered into the pool. Checksums are taken of exactly the
  * bytes handed to the device. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,14 +12,14 @@
 #include "base/mem.h"
 #include "ckpt/engine.h"
 
-#define NONE UINT32_MAX
+#define NONE ENGINE_NONE
 
-static void note(struct job *job, const struct pawl_error *e) {
+void engine_note(struct job *job, const struct pawl_error *e) {
     if (job->event.error.code == PAWL_OK) job->event.error = *e;
 }
 
 static void tell(struct ckpt *c, enum commit_do what, uint32_t save, const struct pawl_error *e) {
-    if (e->code != PAWL_OK && save != NONE) note(c->jobs[save], e);
+    if (e->code != PAWL_OK && save != NONE) engine_note(c->jobs[save], e);
     if (e->code != PAWL_OK && what == COMMIT_RECORD) c->log.error = *e;
     commit_tell(&c->core, what, save, e->code);
 }
@@ -36,7 +37,7 @@ static uint32_t op_new(struct ckpt *c, enum op_stage stage, uint32_t save, uint3
 
 static void op_free(struct ckpt *c, uint32_t i) {
     struct engine_op *op = &c->ops[i];
-    if (op->buffer != NONE) c->free_buffers[c->free_buffer_count++] = op->buffer;
+    if (op->buffer != NONE) staging_free(c, op->buffer);
     c->chunks_busy -= op->stage == OP_CHUNK;
     c->ops_busy--;
     atomic_fetch_add_explicit(&c->operations, 1, memory_order_relaxed);
@@ -45,11 +46,10 @@ static void op_free(struct ckpt *c, uint32_t i) {
 
 static enum commit_do action_of(enum op_stage stage) {
     switch (stage) {
+    case OP_HEADER:
+        return COMMIT_HEADER;
     case OP_FLUSH:
         return COMMIT_FLUSH;
-    case OP_HEADER_WRITE:
-    case OP_HEADER_FLUSH:
-        return COMMIT_HEADER;
     case OP_RECORD_WRITE:
     case OP_RECORD_FLUSH:
         return COMMIT_RECORD;
@@ -57,7 +57,7 @@ static enum commit_do action_of(enum op_stage stage) {
     case OP_CHUNK:
         break;
     }
-    return COMMIT_CHUNK;
+    return COMMIT_WRITE;
 }
 
 static struct store_file *file_of(struct ckpt *c, uint32_t save) {
@@ -119,28 +119,30 @@ static void do_prepare(struct ckpt *c, const struct commit_action *a) {
     /* The core may try again in another slot, so this is not yet the save's error. */
     if (code == PAWL_NO_SPACE && fresh) commit_tell(&c->core, COMMIT_PREPARE, a->save, code);
     if (code == PAWL_NO_SPACE && fresh && c->core.saves[a->save].phase != SAVE_WAITS)
-        note(c->jobs[a->save], &e);
+        engine_note(c->jobs[a->save], &e);
     if (code == PAWL_NO_SPACE && fresh) return;
     tell(c, COMMIT_PREPARE, a->save, &e);
 }
 
-static void do_chunk(struct ckpt *c, const struct commit_action *a) {
-    struct slot_plan *plan = &c->jobs[a->save]->plan;
-    const struct slot_chunk *chunk = &plan->chunks[a->chunk];
-    const uint8_t *data = chunk->direct;
-    uint32_t buffer = NONE;
-    if (data == NULL) {
-        buffer = c->free_buffers[--c->free_buffer_count];
-        uint8_t *room = c->pool + (size_t)buffer * c->config.chunk_bytes;
-        slot_plan_gather(plan, chunk, room);
-        data = room;
-    }
-    hash128(data, chunk->bytes, plan->sums + a->chunk * SLOT_SUM_BYTES);
+/* A copied chunk if there is one, so that its buffer gets free; else the next that lies in place. Of that the
+ * checksum is taken while the device already works: it does not change. */
+static void do_write(struct ckpt *c, const struct commit_action *a) {
+    struct job *job = c->jobs[a->save];
+    uint32_t buffer = staging_take_ready(c, a->save);
+    uint64_t number = buffer != NONE ? c->pool.buffers[buffer].chunk : job->direct_at;
+    while (buffer == NONE && job->plan.chunks[number].direct == NULL) number++;
+    const struct slot_chunk *chunk = &job->plan.chunks[number];
+    const uint8_t *data = buffer != NONE ? staging_data(c, buffer) : chunk->direct;
     struct pawl_error e = {0};
     uint32_t i = op_new(c, OP_CHUNK, a->save, buffer);
-    if (store_write(file_of(c, a->save), plan->header_bytes + chunk->offset, data, chunk->bytes, i, &e) !=
-        PAWL_OK)
+    if (store_write(file_of(c, a->save), job->plan.header_bytes + chunk->offset, data, chunk->bytes, i, &e) !=
+        PAWL_OK) {
         op_failed(c, i, &e);
+        return;
+    }
+    if (buffer != NONE) return;
+    job->direct_at = number + 1;
+    if (job->plan.sums != NULL) hash128(data, chunk->bytes, job->plan.sums + number * SLOT_SUM_BYTES);
 }
 
 static pawl_code make_header(struct job *job, struct pawl_error *e) {
@@ -164,7 +166,7 @@ static void do_header(struct ckpt *c, const struct commit_action *a) {
         tell(c, COMMIT_HEADER, a->save, &e);
         return;
     }
-    uint32_t i = op_new(c, OP_HEADER_WRITE, a->save, NONE);
+    uint32_t i = op_new(c, OP_HEADER, a->save, NONE);
     if (store_write(file_of(c, a->save), 0, job->header, job->plan.header_bytes, i, &e) != PAWL_OK)
         op_failed(c, i, &e);
 }
@@ -225,20 +227,39 @@ static void do_record(struct ckpt *c) {
         op_failed(c, i, &e);
 }
 
+static void explain(struct ckpt *c, struct ckpt_event *event) {
+    if (event->code == PAWL_TIMEOUT)
+        error_set(&event->error, event->code, 0, "abandoned at close");
+    else if (event->code == PAWL_CANCELLED)
+        error_set(&event->error, event->code, 0, "given up on request, or overtaken by newer durable steps");
+    else if (c->log.error.code == event->code)
+        event->error = c->log.error;
+    else
+        error_set(&event->error, event->code, 0, "%s: no slot is left", store_path(c->store));
+}
+
 static void do_report(struct ckpt *c, const struct commit_action *a) {
     struct job *job = c->jobs[a->save];
+    struct ckpt_event *event = &job->event;
+    staging_drop(c, a->save);
     c->jobs[a->save] = NULL;
-    job->event.code = a->code;
-    if (a->code != PAWL_OK && job->event.error.code == PAWL_OK) {
-        if (a->code == PAWL_TIMEOUT)
-            error_set(&job->event.error, a->code, 0, "abandoned at close");
-        else if (c->log.error.code == a->code)
-            job->event.error = c->log.error;
-        else
-            error_set(&job->event.error, a->code, 0, "%s: no slot is left", store_path(c->store));
+    event->code = a->code;
+    event->total_ns = clock_now_ns() - job->begin_ns;
+    if (a->code != PAWL_OK) {
+        if (event->error.code != a->code) explain(c, event);
+        event->error.code = a->code;
+        error_wrap(&event->error, "save of step %" PRIu64 ", part %u of %u", event->step, event->part,
+                   event->part_count);
     }
-    job->event.error.code = a->code;
-    engine_report(c, job);
+    engine_event(c, job, CKPT_ENDED);
+    job_free(job);
+}
+
+static void do_captured(struct ckpt *c, const struct commit_action *a) {
+    struct job *job = c->jobs[a->save];
+    job->event.capture_ns = clock_now_ns() - job->begin_ns;
+    fault_arrive(FAULT_SAVE_CAPTURED);
+    if (job->want_captured) engine_event(c, job, CKPT_CAPTURED);
 }
 
 static void do_discard(struct ckpt *c, const struct commit_action *a) {
@@ -256,8 +277,14 @@ static void perform(struct ckpt *c, const struct commit_action *a) {
     case COMMIT_PREPARE:
         do_prepare(c, a);
         break;
-    case COMMIT_CHUNK:
-        do_chunk(c, a);
+    case COMMIT_COPY:
+        staging_copy(c, a->save);
+        break;
+    case COMMIT_WRITE:
+        do_write(c, a);
+        break;
+    case COMMIT_CAPTURED:
+        do_captured(c, a);
         break;
     case COMMIT_FLUSH:
         fault_arrive(FAULT_SAVE_DATA_DONE);
@@ -282,7 +309,7 @@ static void perform(struct ckpt *c, const struct commit_action *a) {
 
 static void chunk_ended(struct ckpt *c, uint32_t save) {
     const struct commit_save *s = &c->core.saves[save];
-    if (s->chunk_done < s->chunk_count)
+    if (s->written < s->request.chunk_count)
         fault_arrive(FAULT_SAVE_DATA_PART);
     else
         c->jobs[save]->event.write_ns = clock_now_ns() - c->jobs[save]->begin_ns;
@@ -299,19 +326,16 @@ static void op_done(struct ckpt *c, uint32_t i) {
     op_free(c, i);
     switch (op.stage) {
     case OP_CHUNK:
-        tell(c, COMMIT_CHUNK, op.save, &ok);
+        tell(c, COMMIT_WRITE, op.save, &ok);
         if (c->jobs[op.save] != NULL) chunk_ended(c, op.save);
+        break;
+    case OP_HEADER:
+        fault_arrive(FAULT_SAVE_HEADER);
+        tell(c, COMMIT_HEADER, op.save, &ok);
         break;
     case OP_FLUSH:
         fault_arrive(FAULT_SAVE_FLUSHED);
         tell(c, COMMIT_FLUSH, op.save, &ok);
-        break;
-    case OP_HEADER_WRITE:
-        submit_flush(c, file_of(c, op.save), OP_HEADER_FLUSH, op.save);
-        break;
-    case OP_HEADER_FLUSH:
-        fault_arrive(FAULT_SAVE_HEADER);
-        tell(c, COMMIT_HEADER, op.save, &ok);
         break;
     case OP_RECORD_WRITE:
         submit_flush(c, c->log.file, OP_RECORD_FLUSH, NONE);
@@ -329,12 +353,10 @@ static const char *stage_text(enum op_stage stage) {
     switch (stage) {
     case OP_CHUNK:
         return "writing data";
-    case OP_FLUSH:
-        return "flushing data";
-    case OP_HEADER_WRITE:
+    case OP_HEADER:
         return "writing the header";
-    case OP_HEADER_FLUSH:
-        return "flushing the header";
+    case OP_FLUSH:
+        return "flushing";
     case OP_RECORD_WRITE:
         return "writing the commit record";
     case OP_RECORD_FLUSH:
@@ -363,17 +385,19 @@ static void completed(struct ckpt *c, const struct store_completion *done) {
     op_failed(c, i, &e);
 }
 
-/* One round, so that a caller who polls a store that works while it is polled gets the time in small pieces.
- */
+/* One round, so that a caller who polls a store that works while it is polled gets the time in small pieces:
+ * for the same reason it ends with a chunk copied by this thread. */
 bool engine_pump(struct ckpt *c) {
     struct store_completion done[16];
     uint32_t count = c->ops_busy > 0 ? store_poll(c->store, done, 16) : 0;
     for (uint32_t i = 0; i < count; i++) completed(c, &done[i]);
-    bool any = count > 0;
-    struct commit_action a;
-    while (commit_next(&c->core, c->chunks_busy < c->chunks_max && c->free_buffer_count > 0, &a)) {
+    bool any = staging_progress(c) || count > 0;
+    c->more = false;
+    for (struct commit_action a; !c->more; any = true) {
+        struct commit_room room = {c->pool.free_first != ENGINE_NONE, c->chunks_busy < c->chunks_max};
+        if (!commit_next(&c->core, room, &a)) break;
         perform(c, &a);
-        any = true;
+        c->more = a.what == COMMIT_COPY;
     }
     return any;
 }

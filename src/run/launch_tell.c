@@ -155,12 +155,15 @@ static void note(void *context, const struct coord_action *a) {
 }
 
 static void heard_saved(struct launch *l, uint32_t rank, const struct message *m) {
-    struct json *j = progress_begin(l->progress, m->code == PAWL_OK ? "saved" : "save_failed");
+    bool overtaken = m->code == PAWL_CANCELLED; /* by newer durable steps: nobody needs it */
+    struct json *j = progress_begin(l->progress, m->code == PAWL_OK ? "saved"
+                                                 : overtaken        ? "save_overtaken"
+                                                                    : "save_failed");
     json_i64(j, "rank", rank);
     json_i64(j, "step", (int64_t)m->version);
     json_i64(j, "bytes", (int64_t)m->bytes);
     json_f64(j, "seconds", (double)m->write_ns / 1e9);
-    if (m->code == PAWL_OK) {
+    if (m->code == PAWL_OK || overtaken) {
         progress_end(l->progress, NULL);
         return;
     }

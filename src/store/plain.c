@@ -1,8 +1,7 @@
 /* Plain files: page cache, pwrite, fdatasync. For tmpfs, overlay file systems and places without io_uring.
  *
- * One thread: an operation waits in a queue and is done by the next poll, one per poll, so that a caller who
- * polls never blocks longer than one operation. Write-back starts with each write, so that the flush at the
- * end finds little left to do. */
+ * A few threads do the operations, so that the owner never sleeps in a transfer. Write-back starts with each
+ * write, so that the flush at the end finds little left to do. */
 #include "store/posix.h"
 
 #include <errno.h>
@@ -10,77 +9,52 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "store/pool.h"
+
+/* One copies while the other waits for the device. */
+#define PLAIN_DEPTH 2u
+
 struct plain_store {
     struct posix_store posix;
-    struct store_op_list queue;
+    struct pool pool;
+    bool pool_made;
 };
 
+static struct pool *pool_of(struct store *s) { return &((struct plain_store *)s)->pool; }
+
 static int write_out(int fd, struct store_op *op) {
-    off_t begin = (off_t)op->offset;
-    off_t total = (off_t)op->bytes;
-    while (op->bytes > 0) {
-        ssize_t moved = pwrite(fd, op->data, op->bytes, (off_t)op->offset);
-        if (moved < 0 && errno == EINTR) continue;
-        if (moved < 0) return errno;
-        op->data += moved;
-        op->offset += (uint64_t)moved;
-        op->bytes -= (size_t)moved;
-    }
+    off_t begin = (off_t)op->offset, total = (off_t)op->bytes;
+    int result = posix_write_at(fd, op);
     /* Only a hint: durability is the flush's business, and some file systems lack it. */
-    (void)sync_file_range(fd, begin, total, SYNC_FILE_RANGE_WRITE);
-    return 0;
+    if (result == 0) (void)sync_file_range(fd, begin, total, SYNC_FILE_RANGE_WRITE);
+    return result;
 }
 
-static int read_in(int fd, struct store_op *op) {
-    while (op->bytes > 0) {
-        ssize_t moved = pread(fd, op->data, op->bytes, (off_t)op->offset);
-        if (moved < 0 && errno == EINTR) continue;
-        if (moved < 0) return errno;
-        if (moved == 0) return EIO; /* the file ends before the wanted bytes */
-        op->data += moved;
-        op->offset += (uint64_t)moved;
-        op->bytes -= (size_t)moved;
-    }
-    return 0;
-}
-
-static void plain_progress(struct store *s) {
-    if (s->ready_count > 0) return;
-    struct store_op *op = store_op_pop(&((struct plain_store *)s)->queue);
-    if (op == NULL) return;
+static int plain_run(struct store_op *op) {
     int fd = ((struct posix_file *)op->file)->fd;
-    int result = op->file->dead_errno;
-    if (result == 0) switch (op->kind) {
-        case STORE_OP_WRITE:
-            result = write_out(fd, op);
-            break;
-        case STORE_OP_READ:
-            result = read_in(fd, op);
-            break;
-        case STORE_OP_FLUSH:
-            result = fdatasync(fd) == 0 ? 0 : errno;
-            break;
-        }
-    store_op_finish(op, result);
+    switch (op->kind) {
+    case STORE_OP_WRITE:
+        return write_out(fd, op);
+    case STORE_OP_READ:
+        return posix_read_at(fd, op);
+    case STORE_OP_FLUSH:
+        return fdatasync(fd) == 0 ? 0 : errno;
+    }
+    return EINVAL;
 }
 
-static void plain_submit(struct store *s, struct store_op *op) {
-    store_op_push(&((struct plain_store *)s)->queue, op);
-}
-
-static void plain_wait(struct store *s, int64_t timeout_ns) {
-    if (s->in_flight == 0) posix_sleep(timeout_ns);
-}
-
-static uint32_t plain_depth(const struct store *s) {
-    (void)s;
-    return 2; /* one in the kernel, one being prepared */
-}
+static void plain_submit(struct store *s, struct store_op *op) { pool_submit(pool_of(s), op); }
+static void plain_progress(struct store *s) { pool_progress(pool_of(s)); }
+static void plain_wait(struct store *s, int64_t timeout_ns) { pool_wait(pool_of(s), timeout_ns); }
+static void plain_wake(struct store *s) { pool_wake(pool_of(s)); }
+static void plain_depth_changed(struct store *s) { pool_resize(pool_of(s), s->depth); }
 
 static void plain_close(struct store *s) {
-    posix_close_folder((struct posix_store *)s);
+    struct plain_store *p = (struct plain_store *)s;
+    if (p->pool_made) pool_close(&p->pool);
+    posix_close_folder(&p->posix);
     store_deinit(s);
-    free(s);
+    free(p);
 }
 
 static const struct store_table plain_table = {
@@ -92,7 +66,8 @@ static const struct store_table plain_table = {
     .submit = plain_submit,
     .progress = plain_progress,
     .wait = plain_wait,
-    .depth = plain_depth,
+    .wake = plain_wake,
+    .depth_changed = plain_depth_changed,
     .get = posix_get,
     .put = posix_put,
     .remove = posix_remove,
@@ -104,13 +79,15 @@ static const struct store_table plain_table = {
 pawl_code store_plain_open(const char *path, bool read_only, struct store **out, struct pawl_error *e) {
     struct plain_store *p = calloc(1, sizeof *p);
     if (p == NULL) return error_set(e, PAWL_MEMORY, 0, "%s: no memory", path);
+    struct store *s = &p->posix.base;
     p->posix.folder_fd = p->posix.lock_fd = -1;
-    pawl_code code = store_init(&p->posix.base, &plain_table, STORE_PLAIN, path, read_only)
-                         ? posix_open_folder(&p->posix, e)
-                         : error_set(e, PAWL_MEMORY, 0, "%s: no memory", path);
+    bool made = store_init(s, &plain_table, STORE_PLAIN, path, read_only, PLAIN_DEPTH);
+    made = made && (p->pool_made = pool_init(&p->pool, s, plain_run));
+    pawl_code code =
+        made ? posix_open_folder(&p->posix, e) : error_set(e, PAWL_MEMORY, 0, "%s: no memory", path);
     if (code == PAWL_OK)
-        *out = &p->posix.base;
+        *out = s;
     else
-        plain_close(&p->posix.base);
+        plain_close(s);
     return code;
 }

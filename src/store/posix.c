@@ -14,7 +14,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LOCK_NAME ".lock"
@@ -124,7 +123,7 @@ static pawl_code no_space(struct store *s, const char *name, uint64_t bytes, int
                      (unsigned long long)bytes, (unsigned long long)left);
 }
 
-static int preallocate(int fd, uint64_t from, uint64_t to) {
+int posix_preallocate(int fd, uint64_t from, uint64_t to) {
     int result;
     do result = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
     while (result == EINTR);
@@ -136,7 +135,8 @@ static pawl_code grow_file(struct posix_file *f, uint64_t bytes, struct pawl_err
     struct stat st;
     if (fstat(f->fd, &st) != 0) return fail(s, f->base.name, "cannot read the size", errno, e);
     if ((uint64_t)st.st_size >= bytes) return PAWL_OK;
-    int result = preallocate(f->fd, (uint64_t)st.st_size, bytes);
+    int result = posix_preallocate(f->fd, (uint64_t)st.st_size, bytes);
+    f->grown = true;
     if (result == 0) return PAWL_OK;
     if (ftruncate(f->fd, st.st_size) != 0)
         return fail(s, f->base.name, "cannot undo a preallocation", errno, e);
@@ -156,7 +156,7 @@ static pawl_code check_regular(struct store *s, const char *name, int fd, struct
 pawl_code posix_file_open(struct store *s, const char *name, bool create, uint64_t bytes,
                           struct store_file **out, struct pawl_error *e) {
     struct posix_store *p = (struct posix_store *)s;
-    struct posix_file *f = calloc(1, sizeof *f);
+    struct posix_file *f = calloc(1, p->file_bytes > sizeof *f ? p->file_bytes : sizeof *f);
     if (f == NULL) return error_set(e, PAWL_MEMORY, 0, "%s/%s: no memory", s->path, name);
     f->fd = -1;
     if (!store_file_init(&f->base, s, name)) {
@@ -193,6 +193,47 @@ pawl_code posix_file_truncate(struct store_file *file, uint64_t bytes, struct pa
     if (ftruncate(((struct posix_file *)file)->fd, (off_t)bytes) != 0)
         return fail(file->store, file->name, "cannot truncate", errno, e);
     return PAWL_OK;
+}
+
+int posix_probe_file(const char *path, int flags) {
+    size_t size = strlen(path) + 64;
+    char *name = malloc(size);
+    if (name == NULL) return -1;
+    snprintf(name, size, "%s/.probe-%ld", path, (long)getpid());
+    int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | flags, 0600);
+    int result = errno;
+    unlink(name); /* also where O_DIRECT was refused after the file had been made */
+    free(name);
+    errno = result;
+    return fd;
+}
+
+/* ---- transfers ---- */
+
+int posix_write_at(int fd, struct store_op *op) {
+    while (op->bytes > 0) {
+        ssize_t moved = pwrite(fd, op->data, op->bytes, (off_t)op->offset);
+        if (moved < 0 && errno == EINTR) continue;
+        if (moved < 0) return errno;
+        if (moved == 0) return EIO; /* nothing wrong, and yet no progress */
+        op->data += moved;
+        op->offset += (uint64_t)moved;
+        op->bytes -= (size_t)moved;
+    }
+    return 0;
+}
+
+int posix_read_at(int fd, struct store_op *op) {
+    while (op->bytes > 0) {
+        ssize_t moved = pread(fd, op->data, op->bytes, (off_t)op->offset);
+        if (moved < 0 && errno == EINTR) continue;
+        if (moved < 0) return errno;
+        if (moved == 0) return EIO; /* the file ends before the wanted bytes */
+        op->data += moved;
+        op->offset += (uint64_t)moved;
+        op->bytes -= (size_t)moved;
+    }
+    return 0;
 }
 
 /* ---- small files as a whole ---- */
@@ -238,6 +279,7 @@ static int write_all(int fd, const uint8_t *data, size_t bytes) {
         ssize_t moved = write(fd, data + done, bytes - done);
         if (moved < 0 && errno == EINTR) continue;
         if (moved < 0) return errno;
+        if (moved == 0) return EIO;
         done += (size_t)moved;
     }
     return 0;
@@ -295,10 +337,4 @@ pawl_code posix_list(struct store *s, char ***names, uint32_t *count, struct paw
     *names = found.items;
     *count = found.count;
     return PAWL_OK;
-}
-
-void posix_sleep(int64_t timeout_ns) {
-    if (timeout_ns <= 0) return;
-    struct timespec t = {timeout_ns / 1000000000, timeout_ns % 1000000000};
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
 }

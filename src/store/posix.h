@@ -1,4 +1,4 @@
-/* Folders and files of the operating system, shared by the plain and the io_uring store. */
+/* Folders and files of the operating system, shared by the stores on real files. */
 #ifndef STORE_POSIX_H
 #define STORE_POSIX_H
 
@@ -7,13 +7,15 @@
 struct posix_store {
     struct store base;
     int folder_fd;
-    int lock_fd;    /* -1 when read-only */
-    int open_flags; /* O_DIRECT for io_uring */
+    int lock_fd;       /* -1 when read-only */
+    int open_flags;    /* O_DIRECT for io_uring */
+    size_t file_bytes; /* of the back end's struct, which begins with a posix_file; 0: that alone */
 };
 
 struct posix_file {
     struct store_file base;
     int fd;
+    bool grown; /* at open; what was added is not durable before the next flush */
 };
 
 /* Make, open and lock the folder. On failure posix_close_folder cleans up. */
@@ -31,6 +33,12 @@ pawl_code posix_remove(struct store *s, const char *name, struct pawl_error *e);
 pawl_code posix_list(struct store *s, char ***names, uint32_t *count, struct pawl_error *e);
 pawl_code posix_sync_folder(struct store *s, struct pawl_error *e);
 pawl_code posix_space(struct store *s, uint64_t *free_bytes, struct pawl_error *e);
-void posix_sleep(int64_t timeout_ns);
+/* Room for [from, to) on the device: 0 or an errno. */
+int posix_preallocate(int fd, uint64_t from, uint64_t to);
+/* An empty file without a name, made in the folder to try things on: -1 and errno. */
+int posix_probe_file(const char *path, int flags);
+/* All bytes of the operation, by as many calls as it takes: 0 or an errno. */
+int posix_write_at(int fd, struct store_op *op);
+int posix_read_at(int fd, struct store_op *op);
 
 #endif

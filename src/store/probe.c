@@ -1,5 +1,5 @@
 /* Chooses the back end of a folder by trying, never by guessing from versions or file system names alone. */
-#include "store/internal.h"
+#include "store/posix.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,6 +19,25 @@ static bool say(char *out, size_t size, const char *what, int os_errno) {
     const char *name = os_errno != 0 ? strerrorname_np(os_errno) : NULL;
     snprintf(out, size, "%s%s%s%s", what, name ? " (" : "", name ? name : "", name ? ")" : "");
     return false;
+}
+
+/* What the file system itself says of direct transfers, where the kernel can tell (6.1). Where it cannot, or
+ * has no opinion, trying decides. */
+static bool probe_alignment(int fd, char *reason, size_t reason_size) {
+#ifdef STATX_DIOALIGN
+    struct statx x;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &x) != 0 || (x.stx_mask & STATX_DIOALIGN) == 0)
+        return true;
+    if (x.stx_dio_offset_align == 0) return say(reason, reason_size, "the file system has no direct I/O", 0);
+    if (x.stx_dio_offset_align > STORE_BLOCK || x.stx_dio_mem_align > STORE_BLOCK) {
+        snprintf(reason, reason_size, "direct I/O wants multiples of %u bytes at addresses of %u",
+                 x.stx_dio_offset_align, x.stx_dio_mem_align);
+        return false;
+    }
+#else
+    (void)fd, (void)reason, (void)reason_size;
+#endif
+    return true;
 }
 
 /* One block written and read back through a ring on `fd`. */
@@ -72,23 +91,16 @@ static bool probe_reading(const char *path, char *reason, size_t reason_size) {
     int fd = open_any_file(path);
     if (fd == -2) return say(reason, reason_size, "O_DIRECT is refused", EINVAL);
     if (fd < 0) return say(reason, reason_size, "no file to try O_DIRECT on", 0);
-    bool good = try_block(fd, false, reason, reason_size);
+    bool good = probe_alignment(fd, reason, reason_size) && try_block(fd, false, reason, reason_size);
     close(fd);
     return good;
 }
 
 static bool probe_writing(const char *path, char *reason, size_t reason_size) {
-    size_t size = strlen(path) + 64;
-    char *name = malloc(size);
-    if (name == NULL) return say(reason, reason_size, "no memory", 0);
-    snprintf(name, size, "%s/.probe-%ld", path, (long)getpid());
-    int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_DIRECT, 0600);
-    int result = fd < 0 ? errno : 0;
-    bool good = fd >= 0 ? try_block(fd, true, reason, reason_size)
-                        : say(reason, reason_size, "O_DIRECT is refused", result);
-    if (fd >= 0) close(fd);
-    unlink(name);
-    free(name);
+    int fd = posix_probe_file(path, O_DIRECT);
+    if (fd < 0) return say(reason, reason_size, "O_DIRECT is refused", errno);
+    bool good = probe_alignment(fd, reason, reason_size) && try_block(fd, true, reason, reason_size);
+    close(fd);
     return good;
 }
 
@@ -105,15 +117,63 @@ static enum store_kind forced_kind(enum store_kind kind) {
     if (kind != STORE_AUTO || text == NULL) return kind;
     if (strcmp(text, "plain") == 0) return STORE_PLAIN;
     if (strcmp(text, "uring") == 0) return STORE_URING;
+    if (strcmp(text, "pmem") == 0) return STORE_PMEM;
     return kind;
 }
 
-#define WHY_BYTES 160u
+#define WHY_BYTES    160u
+#define REASON_BYTES 96u
+
+/* What was chosen, and a word about it: after a fallback the reason, else what else there is to know. */
+struct choice {
+    enum store_kind kind;
+    bool failed; /* what was asked for cannot be had */
+    char reason[REASON_BYTES];
+};
+
+/* Persistent memory where it was asked for, or where it really is. */
+static bool choose_pmem(struct choice *c, const char *path, enum store_kind asked, bool read_only) {
+    const char *granularity = "";
+    bool dax = false;
+    if (asked != STORE_PMEM && (asked != STORE_AUTO || read_only)) return false;
+    if (read_only) {
+        say(c->reason, sizeof c->reason, "read through the file, nothing is mapped", 0);
+        c->kind = STORE_PMEM;
+        return true;
+    }
+    c->failed = !store_pmem_probe(path, &granularity, &dax, c->reason, sizeof c->reason);
+    if (asked == STORE_AUTO && !dax) { /* nothing to report: few machines have it */
+        c->failed = false;
+        c->reason[0] = 0;
+        return false;
+    }
+    c->kind = STORE_PMEM;
+    if (!c->failed) snprintf(c->reason, sizeof c->reason, "granularity %s", granularity);
+    return true;
+}
+
+static struct choice choose(const char *path, enum store_kind asked, bool read_only) {
+    struct choice c = {.kind = STORE_PLAIN};
+    if (asked == STORE_PLAIN || choose_pmem(&c, path, asked, read_only)) return c;
+    bool direct = store_probe(path, read_only, c.reason, sizeof c.reason);
+    if (direct) c.kind = STORE_URING;
+    /* A reader of a folder with nothing to try on loses nothing by the plain path. */
+    c.failed = asked == STORE_URING && !direct && !read_only;
+    return c;
+}
+
+static pawl_code open_chosen(const char *path, const struct choice *c, bool read_only, struct store **s,
+                             struct pawl_error *e) {
+    if (c->failed)
+        return error_set(e, PAWL_IO, 0, "%s: %s was asked for: %s", path,
+                         c->kind == STORE_PMEM ? "persistent memory" : "io_uring with O_DIRECT", c->reason);
+    if (c->kind == STORE_PMEM) return store_pmem_open(path, read_only, s, e);
+    return store_uring_open(path, read_only, s, e);
+}
 
 pawl_code store_open(const char *path, enum store_kind kind, bool read_only, struct store **out, char *why,
                      struct pawl_error *e) {
     *out = NULL;
-    char reason[96] = "";
     if (path[0] == 0) return error_set(e, PAWL_ARGUMENT, 0, "store path is empty");
     if (kind == STORE_SIM)
         return error_set(e, PAWL_ARGUMENT, 0, "%s: a simulated disk is opened by storesim_open", path);
@@ -122,20 +182,19 @@ pawl_code store_open(const char *path, enum store_kind kind, bool read_only, str
     struct store *s = NULL;
     pawl_code code = store_plain_open(path, read_only, &s, e);
     if (code != PAWL_OK) return code;
-    bool direct = asked != STORE_PLAIN && store_probe(path, read_only, reason, sizeof reason);
-    /* A reader of a folder with nothing to try on loses nothing by the plain path. */
-    if (asked == STORE_URING && !direct && !read_only) {
+    struct choice choice = choose(path, asked, read_only);
+    if (choice.failed || choice.kind != STORE_PLAIN) {
         store_close(s);
-        return error_set(e, PAWL_IO, 0, "%s: io_uring with O_DIRECT was asked for: %s", path, reason);
-    }
-    if (direct) {
-        store_close(s);
-        code = store_uring_open(path, read_only, &s, e);
+        code = open_chosen(path, &choice, read_only, &s, e);
+        if (code == PAWL_IO && asked == STORE_AUTO) { /* it was no more than a guess */
+            say(choice.reason, sizeof choice.reason, "what was tried could not be opened", 0);
+            code = store_plain_open(path, read_only, &s, e);
+        }
         if (code != PAWL_OK) return code;
     }
     if (why != NULL)
         snprintf(why, WHY_BYTES, "%s%s%s%s", store_kind_name(s->kind), asked != kind ? " (PAWL_STORE)" : "",
-                 reason[0] ? ": " : "", reason);
+                 choice.reason[0] ? ": " : "", choice.reason);
     *out = s;
     return PAWL_OK;
 }

@@ -13,6 +13,8 @@ struct sim_store {
     struct sim_folder *folder;
     struct store_op_list queue;
     bool frozen; /* its process is dead */
+    bool woken;
+    pthread_cond_t wake;
 };
 
 struct sim_file {
@@ -120,21 +122,30 @@ static void sim_progress(struct store *s) {
     if (op != NULL) store_op_finish(op, result);
 }
 
-/* Time passes at once: the next operation held back becomes ready. */
+/* Time passes at once as long as something is in flight: the next operation held back becomes ready. With
+ * nothing in flight only a wake can help, for which the caller sleeps in real time. */
 static void sim_wait(struct store *s, int64_t timeout_ns) {
-    (void)timeout_ns;
     struct sim_store *p = (struct sim_store *)s;
     pthread_mutex_lock(&p->sim->mutex);
     uint64_t soonest = UINT64_MAX;
     for (const struct store_op *op = p->queue.first; op != NULL; op = op->next)
         if (op->ready_at < soonest) soonest = op->ready_at;
-    if (soonest != UINT64_MAX && soonest > p->sim->tick) p->sim->tick = soonest;
+    if (soonest != UINT64_MAX && soonest > p->sim->tick && !p->woken) p->sim->tick = soonest;
+    if (soonest == UINT64_MAX && timeout_ns > 0) {
+        int64_t deadline_ns = store_deadline(timeout_ns);
+        bool before = true;
+        while (before && !p->woken) before = store_cond_wait(&p->wake, &p->sim->mutex, deadline_ns);
+    }
+    p->woken = false;
     pthread_mutex_unlock(&p->sim->mutex);
 }
 
-static uint32_t sim_depth(const struct store *s) {
-    (void)s;
-    return SIM_DEPTH;
+static void sim_wake(struct store *s) {
+    struct sim_store *p = (struct sim_store *)s;
+    pthread_mutex_lock(&p->sim->mutex);
+    p->woken = true;
+    pthread_cond_signal(&p->wake);
+    pthread_mutex_unlock(&p->sim->mutex);
 }
 
 /* ---- files ---- */
@@ -332,6 +343,7 @@ static void sim_close(struct store *s) {
     if (!s->read_only) p->folder->locked = false;
     p->sim->open_stores--;
     pthread_mutex_unlock(&p->sim->mutex);
+    pthread_cond_destroy(&p->wake);
     store_deinit(s);
     free(p);
 }
@@ -345,7 +357,7 @@ static const struct store_table sim_table = {
     .submit = sim_submit,
     .progress = sim_progress,
     .wait = sim_wait,
-    .depth = sim_depth,
+    .wake = sim_wake,
     .get = sim_get,
     .put = sim_put,
     .remove = sim_remove,
@@ -369,10 +381,13 @@ pawl_code storesim_open(struct storesim *sim, const char *folder, bool read_only
                         struct pawl_error *e) {
     *out = NULL;
     struct sim_store *p = calloc(1, sizeof *p);
-    if (p == NULL) return error_set(e, PAWL_MEMORY, 0, "%s: no memory", folder);
+    if (p == NULL || !store_cond_init(&p->wake)) {
+        free(p);
+        return error_set(e, PAWL_MEMORY, 0, "%s: no memory", folder);
+    }
     p->sim = sim;
     pawl_code code = PAWL_OK;
-    if (!store_init(&p->base, &sim_table, STORE_SIM, folder, read_only))
+    if (!store_init(&p->base, &sim_table, STORE_SIM, folder, read_only, SIM_DEPTH))
         code = error_set(e, PAWL_MEMORY, 0, "%s: no memory", folder);
     pthread_mutex_lock(&sim->mutex);
     if (code == PAWL_OK) code = enter_folder(p, folder, e);
@@ -382,6 +397,7 @@ pawl_code storesim_open(struct storesim *sim, const char *folder, bool read_only
         *out = &p->base;
         return PAWL_OK;
     }
+    pthread_cond_destroy(&p->wake);
     store_deinit(&p->base);
     free(p);
     return code;

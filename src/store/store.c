@@ -1,4 +1,4 @@
-/* The front of every store: checks arguments, keeps completions and dead names, and calls the back end. */
+/* The front of every store: checks arguments, and calls the back end. */
 #include "store/internal.h"
 
 #include <errno.h>
@@ -20,79 +20,6 @@ const char *store_kind_name(enum store_kind kind) {
     }
     return "unknown";
 }
-
-void store_op_push(struct store_op_list *list, struct store_op *op) {
-    op->next = NULL;
-    if (list->last != NULL)
-        list->last->next = op;
-    else
-        list->first = op;
-    list->last = op;
-    list->count++;
-}
-
-struct store_op *store_op_pop(struct store_op_list *list) {
-    struct store_op *op = list->first;
-    if (op == NULL) return NULL;
-    list->first = op->next;
-    if (list->first == NULL) list->last = NULL;
-    list->count--;
-    return op;
-}
-
-bool store_init(struct store *s, const struct store_table *table, enum store_kind kind, const char *path,
-                bool read_only) {
-    s->table = table;
-    s->kind = kind;
-    s->read_only = read_only;
-    s->path = strdup(path);
-    return s->path != NULL;
-}
-
-static void dead_remove(struct store *s, const char *name) {
-    for (struct store_dead **at = &s->dead; *at != NULL; at = &(*at)->next) {
-        if (strcmp((*at)->name, name) != 0) continue;
-        struct store_dead *gone = *at;
-        *at = gone->next;
-        free(gone);
-        return;
-    }
-}
-
-static const struct store_dead *dead_find(const struct store *s, const char *name) {
-    for (const struct store_dead *d = s->dead; d != NULL; d = d->next)
-        if (strcmp(d->name, name) == 0) return d;
-    return NULL;
-}
-
-static void dead_add(struct store_file *f, pawl_code code, int os_errno) {
-    f->dead_code = code;
-    f->dead_errno = os_errno;
-    struct store *s = f->store;
-    if (dead_find(s, f->name) != NULL) return;
-    size_t size = strlen(f->name) + 1;
-    struct store_dead *d = malloc(sizeof *d + size);
-    if (d == NULL) return; /* the handle still knows */
-    d->code = code;
-    d->os_errno = os_errno;
-    memcpy(d->name, f->name, size);
-    d->next = s->dead;
-    s->dead = d;
-}
-
-void store_deinit(struct store *s) {
-    while (s->dead != NULL) dead_remove(s, s->dead->name);
-    free(s->ready);
-    free(s->path);
-}
-
-bool store_file_init(struct store_file *f, struct store *s, const char *name) {
-    f->store = s;
-    f->name = strdup(name);
-    return f->name != NULL;
-}
-
-void store_file_deinit(struct store_file *f) { free(f->name); }
 
 void store_close(struct store *s) {
     if (s == NULL) return;
@@ -135,7 +62,7 @@ pawl_code store_file_open(struct store *s, const char *name, bool create, uint64
     if (bytes > INT64_MAX)
         return error_set(e, PAWL_ARGUMENT, 0, "%s/%s: size %llu is beyond what files can have", s->path, name,
                          (unsigned long long)bytes);
-    const struct store_dead *d = dead_find(s, name);
+    const struct store_dead *d = store_dead_find(s, name);
     if (d != NULL)
         return error_set(e, d->code, d->os_errno,
                          "%s/%s: an earlier flush failed, which is final for this file", s->path, name);
@@ -161,49 +88,16 @@ pawl_code store_file_truncate(struct store_file *f, uint64_t bytes, struct pawl_
     return code != PAWL_OK ? code : f->store->table->file_truncate(f, bytes, e);
 }
 
-/* Room for every operation in flight to be ready at once. */
-static bool ready_reserve(struct store *s) {
-    uint32_t need = s->in_flight + s->ready_count + 1;
-    if (need <= s->ready_capacity) return true;
-    uint32_t capacity = s->ready_capacity == 0 ? 16 : 2 * s->ready_capacity;
-    struct store_completion *ready = malloc(capacity * sizeof *ready);
-    if (ready == NULL) return false;
-    for (uint32_t i = 0; i < s->ready_count; i++)
-        ready[i] = s->ready[(s->ready_head + i) % s->ready_capacity];
-    free(s->ready);
-    s->ready = ready;
-    s->ready_head = 0;
-    s->ready_capacity = capacity;
-    return true;
-}
-
-void store_op_finish(struct store_op *op, int os_errno) {
-    struct store_file *f = op->file;
-    struct store *s = f->store;
-    pawl_code code = os_errno == 0 ? PAWL_OK : error_code_of_errno(os_errno);
-    if (code == PAWL_NOT_FOUND || code == PAWL_MEMORY) code = PAWL_IO;
-    if (op->kind == STORE_OP_FLUSH && code != PAWL_OK) dead_add(f, code, os_errno);
-    uint32_t at = (s->ready_head + s->ready_count++) % s->ready_capacity;
-    s->ready[at] = (struct store_completion){op->cookie, code, os_errno};
-    s->in_flight--;
-    f->in_flight--;
-    free(op);
-    if (f->closing && f->in_flight == 0) s->table->file_free(f);
-}
-
 static pawl_code submit(struct store_file *f, const struct store_op *wanted, struct pawl_error *e) {
     struct store *s = f->store;
     struct store_op *op = malloc(sizeof *op);
-    if (op == NULL || !ready_reserve(s)) {
+    if (op == NULL || !store_ready_reserve(s)) {
         free(op);
         return error_set(e, PAWL_MEMORY, 0, "%s/%s: no memory for an operation", s->path, f->name);
     }
     *op = *wanted;
     op->file = f;
-    s->in_flight++;
-    f->in_flight++;
-    s->table->submit(s,
-                     op); /* which answers for a dead file, too: it may have died while operations waited */
+    store_op_start(op);
     return PAWL_OK;
 }
 
@@ -238,7 +132,21 @@ pawl_code store_flush(struct store_file *f, uint64_t cookie, struct pawl_error *
     return submit(f, &op, e); /* also when opened read-only: it changes no byte */
 }
 
-uint32_t store_depth(const struct store *s) { return s->table->depth(s); }
+uint32_t store_depth(const struct store *s) { return s->depth; }
+
+void store_depth_set(struct store *s, uint32_t depth) {
+    if (depth > STORE_DEPTH_MAX) depth = STORE_DEPTH_MAX;
+    s->depth = depth == 0 ? s->depth_default : depth;
+    if (s->table->depth_changed != NULL) s->table->depth_changed(s);
+}
+
+void store_register(struct store *s, void *base, size_t bytes) {
+    if (s->table->memory_add != NULL && base != NULL && bytes > 0) s->table->memory_add(s, base, bytes);
+}
+
+void store_unregister(struct store *s, void *base) {
+    if (s->table->memory_remove != NULL && base != NULL) s->table->memory_remove(s, base);
+}
 
 uint32_t store_poll(struct store *s, struct store_completion *out, uint32_t max) {
     if (s->in_flight > 0) s->table->progress(s);
@@ -255,6 +163,8 @@ void store_wait(struct store *s, int64_t timeout_ns) {
     if (s->ready_count == 0) s->table->wait(s, timeout_ns);
 }
 
+void store_wake(struct store *s) { s->table->wake(s); }
+
 pawl_code store_get(struct store *s, const char *name, uint8_t **data, size_t *bytes, struct pawl_error *e) {
     *data = NULL;
     *bytes = 0;
@@ -266,7 +176,7 @@ pawl_code store_put(struct store *s, const char *name, const void *data, size_t 
     pawl_code code = check_name(s, name, e);
     if (code == PAWL_OK) code = check_writable(s, "replacing a file", e);
     if (code == PAWL_OK) code = s->table->put(s, name, data, bytes, e);
-    if (code == PAWL_OK) dead_remove(s, name); /* another file has the name now */
+    if (code == PAWL_OK) store_dead_remove(s, name); /* another file has the name now */
     return code;
 }
 
@@ -274,7 +184,7 @@ pawl_code store_remove(struct store *s, const char *name, struct pawl_error *e) 
     pawl_code code = check_name(s, name, e);
     if (code == PAWL_OK) code = check_writable(s, "removing a file", e);
     if (code == PAWL_OK) code = s->table->remove(s, name, e);
-    if (code == PAWL_OK) dead_remove(s, name);
+    if (code == PAWL_OK) store_dead_remove(s, name);
     return code;
 }
 
@@ -314,21 +224,3 @@ pawl_code store_sync_folder(struct store *s, struct pawl_error *e) { return s->t
 pawl_code store_space(struct store *s, uint64_t *free_bytes, struct pawl_error *e) {
     return s->table->space(s, free_bytes, e);
 }
-
-void store_depth_set(struct store *s, uint32_t depth) {
-    (void)s;
-    (void)depth;
-}
-
-void store_register(struct store *s, void *base, size_t bytes) {
-    (void)s;
-    (void)base;
-    (void)bytes;
-}
-
-void store_unregister(struct store *s, void *base) {
-    (void)s;
-    (void)base;
-}
-
-void store_wake(struct store *s) { (void)s; }

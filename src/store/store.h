@@ -4,8 +4,10 @@
  * that is not to be had; persistent memory (libpmem2: non-temporal stores, one drain a write); a simulated
  * disk with torn and lost writes for tests. store_open probes and falls back. This is the
  * one place that opens, writes, syncs and renames checkpoint files. A failed flush is final for its file:
- * every later operation on it fails with the same error, because the kernel may have dropped the pages.
- * Completions come in any order. Thread: one owner at a time per store. Tested in tests/unit/store_*. */
+ * every operation on it that ends later fails with the same error, because the kernel may have dropped the
+ * pages. Completions come in any order. A partner's memory fits as one more back end: submit, poll, flush,
+ * put and list are all that is asked of it, offsets and names are all it is told, and nothing here needs a
+ * mapping or a descriptor. Thread: one owner at a time per store. Tested in tests/unit/store_*. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -35,8 +37,14 @@ struct store_completion {
 
 /* Folder `path` is made if missing (and its parent synced) and locked: BUSY when another process holds it,
  * naming its pid where known. read_only neither makes nor locks, and still may flush. `why` (may be null, 160
- * bytes) says in one line which mode was chosen and, after a fallback, why. STORE_URING where it cannot be
- * had is an error; STORE_AUTO follows PAWL_STORE=plain|uring in the environment (for tests and support). */
+ * bytes) says in one line which mode was chosen and, after a fallback, why. STORE_URING or STORE_PMEM where
+ * it cannot be had is an error (IO); STORE_AUTO follows PAWL_STORE=plain|uring|pmem in the environment (for
+ * tests and support), and takes persistent memory only where the processor's stores really reach it (DAX);
+ * elsewhere STORE_PMEM works with the granularity that the library reports, which `why` names.
+ *
+ * Persistent memory is written through a mapping. A full disk, a file cut shorter, and a bad page are errors
+ * of the operation; not covered is somebody else's cutting the file in the very moment of the copy, which
+ * ends the process by SIGBUS, as any mapping would. */
 pawl_code store_open(const char *path, enum store_kind kind, bool read_only, struct store **out, char *why,
                      struct pawl_error *e);
 void store_close(struct store *s); /* waits for what is in flight; accepts null */
@@ -66,14 +74,16 @@ void store_depth_set(struct store *s, uint32_t depth);
 /* Memory that many operations will use (a staging pool, version buffers): a back end that can pins it once
  * instead of at every operation. Only a hint: never fails, works for any submitted buffer with or without.
  * The memory stays mapped until store_unregister(base) or store_close; no operation in it is in flight then.
- */
+ * It pays where pages are small; fork() copies pinned pages at once instead of sharing them, so that programs
+ * which fork while they train had better leave it out, or mark the memory MADV_DONTFORK. */
 void store_register(struct store *s, void *base, size_t bytes);
 void store_unregister(struct store *s, void *base);
 uint32_t store_poll(struct store *s, struct store_completion *out, uint32_t max);
-/* Wait until at least one completion can be polled or the time is over. */
+/* Wait until at least one completion can be polled or the time is over. Asleep, also with nothing in flight.
+ */
 void store_wait(struct store *s, int64_t timeout_ns);
-/* Makes the store_wait that is under way, or else the next one, return at once. From any thread, the only
- * call of which that holds. */
+/* Makes the store_wait that is under way, or else the next one, return at once; several before one wait count
+ * as one. From any thread, the only call of which that holds, as long as the store is open. */
 void store_wake(struct store *s);
 
 /* Whole small files, synchronously: read; and replace (temporary name, flush, rename, flush the folder),

@@ -101,14 +101,14 @@ static void note_commit(struct world *w, uint32_t part, uint64_t step) {
 static void poll_part(struct world *w, uint32_t p) {
     struct ckpt_event event;
     if (ckpt_poll(w->engines[p], &event, 1) == 0) {
-        store_wait(w->stores[p], 1);
+        ckpt_wait(w->engines[p], 1);
         return;
     }
     kit_part_free(w->buffers[p][event.step]);
     w->buffers[p][event.step] = NULL;
     if (event.code == PAWL_OK)
         note_commit(w, p, event.step);
-    else
+    else if (event.code != PAWL_CANCELLED || event.step >= w->acknowledged)
         w->broken = true;
 }
 

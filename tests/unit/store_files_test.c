@@ -1,4 +1,5 @@
-/* What store/store.h promises of every back end: plain files, io_uring with O_DIRECT, the simulated disk. */
+/* What store/store.h promises of every back end: plain files, io_uring with O_DIRECT, persistent memory,
+ * the simulated disk. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,6 +7,8 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,83 +23,15 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "store/store.h"
+#include "kit/store_kit.h"
 
-struct place {
-    enum store_kind kind;
-    char path[256];
-    struct storesim *sim;
-};
-
-static int place_begin(void **state, enum store_kind kind) {
-    struct place *p = calloc(1, sizeof *p);
-    assert_non_null(p);
-    p->kind = kind;
-    snprintf(p->path, sizeof p->path, "%s/store-XXXXXX", PAWL_BINARY_DIR);
-    if (kind == STORE_SIM)
-        p->sim = storesim_new(1);
-    else
-        assert_non_null(mkdtemp(p->path));
-    *state = p;
-    return 0;
-}
-static int begin_plain(void **state) { return place_begin(state, STORE_PLAIN); }
-static int begin_uring(void **state) { return place_begin(state, STORE_URING); }
-static int begin_sim(void **state) { return place_begin(state, STORE_SIM); }
-
-static int place_end(void **state) {
-    struct place *p = *state;
-    if (p->kind != STORE_SIM) {
-        char command[300];
-        snprintf(command, sizeof command, "rm -rf '%s'", p->path);
-        assert_int_equal(system(command), 0);
-    }
-    storesim_free(p->sim);
-    free(p);
-    return 0;
-}
-
-static pawl_code try_open(struct place *p, bool read_only, struct store **out, struct pawl_error *e) {
-    if (p->kind == STORE_SIM) return storesim_open(p->sim, p->path, read_only, out, e);
-    return store_open(p->path, p->kind, read_only, out, NULL, e);
-}
-
-static struct store *open_place(struct place *p, bool read_only) {
-    struct store *s = NULL;
-    struct pawl_error e = {0};
-    pawl_code code = try_open(p, read_only, &s, &e);
-    if (code == PAWL_IO && p->kind == STORE_URING) {
-        print_message("%s\n", e.text);
-        skip();
-    }
-    if (code != PAWL_OK) fail_msg("%s", e.text);
-    return s;
-}
-
-static struct store_file *open_file(struct store *s, const char *name, uint64_t bytes) {
-    struct store_file *f = NULL;
-    struct pawl_error e = {0};
-    if (store_file_open(s, name, true, bytes, &f, &e) != PAWL_OK) fail_msg("%s", e.text);
-    return f;
-}
-
-static struct store_completion next(struct store *s) {
-    struct store_completion c = {0};
-    while (store_poll(s, &c, 1) == 0) store_wait(s, 1000000000);
-    return c;
-}
-
-static void must(struct store *s, uint64_t cookie) {
-    struct store_completion c = next(s);
-    assert_int_equal(c.code, PAWL_OK);
-    assert_int_equal(c.cookie, cookie);
-}
+static void must(struct store *s, uint64_t cookie) { assert_int_equal(kit_next_good(s), cookie); }
 
 #define BLOCKS 40u
 
 static void what_is_written_is_read_back(void **state) {
-    struct store *s = open_place(*state, false);
-    struct store_file *f = open_file(s, "a", (uint64_t)BLOCKS * STORE_BLOCK);
+    struct store *s = kit_open(*state, false);
+    struct store_file *f = kit_file(s, "a", (uint64_t)BLOCKS * STORE_BLOCK);
     uint8_t *out = mem_alloc(BLOCKS * STORE_BLOCK), *in = mem_alloc(BLOCKS * STORE_BLOCK);
     for (size_t i = 0; i < BLOCKS * STORE_BLOCK; i++) out[i] = (uint8_t)(i * 7 + i / 4096);
     bool seen[BLOCKS] = {0};
@@ -104,7 +39,7 @@ static void what_is_written_is_read_back(void **state) {
         assert_int_equal(store_write(f, i * STORE_BLOCK, out + i * STORE_BLOCK, STORE_BLOCK, i, NULL),
                          PAWL_OK);
     for (uint32_t i = 0; i < BLOCKS; i++) {
-        struct store_completion c = next(s);
+        struct store_completion c = kit_next(s);
         assert_int_equal(c.code, PAWL_OK);
         assert_in_range(c.cookie, 0, BLOCKS - 1);
         assert_false(seen[c.cookie]);
@@ -122,19 +57,19 @@ static void what_is_written_is_read_back(void **state) {
 }
 
 static void a_read_past_the_end_is_an_error(void **state) {
-    struct store *s = open_place(*state, false);
-    struct store_file *f = open_file(s, "a", STORE_BLOCK);
+    struct store *s = kit_open(*state, false);
+    struct store_file *f = kit_file(s, "a", STORE_BLOCK);
     uint8_t *in = mem_alloc(2 * STORE_BLOCK);
     assert_int_equal(store_read(f, 0, in, 2 * STORE_BLOCK, 1, NULL), PAWL_OK);
-    assert_int_equal(next(s).code, PAWL_IO);
+    assert_int_equal(kit_next(s).code, PAWL_IO);
     store_file_close(f);
     store_close(s);
     mem_free(in, 2 * STORE_BLOCK);
 }
 
 static void unaligned_operations_are_refused(void **state) {
-    struct store *s = open_place(*state, false);
-    struct store_file *f = open_file(s, "a", 2 * STORE_BLOCK);
+    struct store *s = kit_open(*state, false);
+    struct store_file *f = kit_file(s, "a", 2 * STORE_BLOCK);
     uint8_t *data = mem_alloc(2 * STORE_BLOCK);
     struct pawl_error e = {0};
     assert_int_equal(store_write(f, 1, data, STORE_BLOCK, 1, &e), PAWL_ARGUMENT);
@@ -148,11 +83,11 @@ static void unaligned_operations_are_refused(void **state) {
 }
 
 static void a_file_grows_and_is_cut_but_opening_never_shrinks_it(void **state) {
-    struct store *s = open_place(*state, false);
-    struct store_file *f = open_file(s, "a", 3 * STORE_BLOCK);
+    struct store *s = kit_open(*state, false);
+    struct store_file *f = kit_file(s, "a", 3 * STORE_BLOCK);
     uint64_t bytes = 0;
     store_file_close(f);
-    f = open_file(s, "a", STORE_BLOCK);
+    f = kit_file(s, "a", STORE_BLOCK);
     assert_int_equal(store_file_size(f, &bytes, NULL), PAWL_OK);
     assert_int_equal(bytes, 3 * STORE_BLOCK);
     assert_int_equal(store_file_truncate(f, 2 * STORE_BLOCK, NULL), PAWL_OK);
@@ -163,7 +98,7 @@ static void a_file_grows_and_is_cut_but_opening_never_shrinks_it(void **state) {
 }
 
 static void a_small_file_is_replaced_as_a_whole(void **state) {
-    struct store *s = open_place(*state, false);
+    struct store *s = kit_open(*state, false);
     uint8_t *data = NULL;
     size_t bytes = 0;
     assert_int_equal(store_get(s, "m", &data, &bytes, NULL), PAWL_NOT_FOUND);
@@ -181,7 +116,7 @@ static void a_small_file_is_replaced_as_a_whole(void **state) {
 }
 
 static void names_are_listed_sorted_without_the_stores_own(void **state) {
-    struct store *s = open_place(*state, false);
+    struct store *s = kit_open(*state, false);
     assert_int_equal(store_put(s, "b", "x", 1, NULL), PAWL_OK);
     assert_int_equal(store_put(s, "a", "x", 1, NULL), PAWL_OK);
     assert_int_equal(store_put(s, "c", "x", 1, NULL), PAWL_OK);
@@ -198,7 +133,7 @@ static void names_are_listed_sorted_without_the_stores_own(void **state) {
 }
 
 static void names_that_leave_the_folder_are_refused(void **state) {
-    struct store *s = open_place(*state, false);
+    struct store *s = kit_open(*state, false);
     const char *bad[] = {"", "a/b", "../x", ".lock", "/etc/passwd"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct store_file *f = NULL;
@@ -211,9 +146,9 @@ static void names_that_leave_the_folder_are_refused(void **state) {
 
 static void a_second_writer_is_told_that_it_is_busy(void **state) {
     struct place *p = *state;
-    struct store *s = open_place(p, false), *second = NULL;
+    struct store *s = kit_open(p, false), *second = NULL;
     struct pawl_error e = {0};
-    assert_int_equal(try_open(p, false, &second, &e), PAWL_BUSY);
+    assert_int_equal(kit_try_open(p, false, &second, &e), PAWL_BUSY);
     assert_null(second);
     assert_non_null(strstr(e.text, p->path));
     if (p->kind != STORE_SIM) {
@@ -221,22 +156,22 @@ static void a_second_writer_is_told_that_it_is_busy(void **state) {
         snprintf(pid, sizeof pid, "process %ld", (long)getpid());
         assert_non_null(strstr(e.text, pid));
     }
-    struct store *reader = open_place(p, true);
+    struct store *reader = kit_open(p, true);
     store_close(reader);
     store_close(s);
-    s = open_place(p, false);
+    s = kit_open(p, false);
     store_close(s);
 }
 
 static void a_read_only_store_changes_nothing(void **state) {
     struct place *p = *state;
-    struct store *s = open_place(p, false);
+    struct store *s = kit_open(p, false);
     uint8_t block[1] = {1};
     assert_int_equal(store_put(s, "a", block, 1, NULL), PAWL_OK);
-    struct store_file *made = open_file(s, "b", STORE_BLOCK);
+    struct store_file *made = kit_file(s, "b", STORE_BLOCK);
     store_file_close(made);
     store_close(s);
-    s = open_place(p, true);
+    s = kit_open(p, true);
     struct store_file *f = NULL;
     assert_int_equal(store_put(s, "a", block, 1, NULL), PAWL_ARGUMENT);
     assert_int_equal(store_remove(s, "a", NULL), PAWL_ARGUMENT);
@@ -250,19 +185,19 @@ static void a_missing_folder_is_not_made_for_a_reader(void **state) {
     struct place other = *p;
     snprintf(other.path, sizeof other.path, "%.200s-missing", p->path);
     struct store *s = NULL;
-    assert_int_equal(try_open(&other, true, &s, NULL), PAWL_NOT_FOUND);
+    assert_int_equal(kit_try_open(&other, true, &s, NULL), PAWL_NOT_FOUND);
 }
 
 static void closing_a_file_waits_for_nothing_and_loses_nothing(void **state) {
-    struct store *s = open_place(*state, false);
-    struct store_file *f = open_file(s, "a", 8 * STORE_BLOCK);
+    struct store *s = kit_open(*state, false);
+    struct store_file *f = kit_file(s, "a", 8 * STORE_BLOCK);
     uint8_t *data = mem_alloc(8 * STORE_BLOCK);
     memset(data, 7, 8 * STORE_BLOCK);
     for (uint32_t i = 0; i < 8; i++)
         assert_int_equal(store_write(f, i * STORE_BLOCK, data, STORE_BLOCK, i, NULL), PAWL_OK);
     store_file_close(f);
-    for (uint32_t i = 0; i < 8; i++) assert_int_equal(next(s).code, PAWL_OK);
-    f = open_file(s, "a", 0);
+    for (uint32_t i = 0; i < 8; i++) assert_int_equal(kit_next(s).code, PAWL_OK);
+    f = kit_file(s, "a", 0);
     memset(data, 0, 8 * STORE_BLOCK);
     assert_int_equal(store_read(f, 0, data, 8 * STORE_BLOCK, 1, NULL), PAWL_OK);
     must(s, 1);
@@ -367,32 +302,64 @@ static void a_full_file_system_is_an_error_of_preallocation(void **state) {
     assert_int_equal(small, PAWL_OK);
 }
 
-#define EVERYWHERE(test)                                                                                     \
-    {#test " (plain)", test, begin_plain, place_end, NULL},                                                  \
-        {#test " (io_uring)", test, begin_uring, place_end, NULL}, {                                         \
-#test " (simulated)", test, begin_sim, place_end, NULL                                               \
+/* The system takes what fits below the limit, and refuses the rest. */
+static void a_write_that_meets_a_limit_half_way_is_an_error(void **state) {
+    struct place *p = *state;
+    store_close(kit_open(p, false)); /* skips where there is none */
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        const struct rlimit limit = {5 * STORE_BLOCK, 5 * STORE_BLOCK};
+        struct store *s = NULL;
+        struct store_file *f = NULL;
+        uint8_t *data = mem_alloc(8 * STORE_BLOCK);
+        signal(SIGXFSZ, SIG_IGN);
+        if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(77);
+        if (kit_try_open(p, false, &s, NULL) != PAWL_OK) _exit(1);
+        if (store_file_open(s, "a", true, 0, &f, NULL) != PAWL_OK) _exit(2);
+        if (store_write(f, 0, data, 8 * STORE_BLOCK, 1, NULL) != PAWL_OK) _exit(3);
+        struct store_completion c = kit_next(s);
+        if (c.code != PAWL_IO || c.os_errno != EFBIG) _exit(4);
+        if (store_write(f, 0, data, 2 * STORE_BLOCK, 2, NULL) != PAWL_OK) _exit(5);
+        if (kit_next(s).code != PAWL_OK) _exit(6);
+        store_file_close(f);
+        store_close(s);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+#define ON_FILES(test)                                                                                       \
+    {#test " (plain)", test, kit_begin_plain, kit_end, NULL},                                                \
+        {#test " (io_uring)", test, kit_begin_uring, kit_end, NULL}, {                                       \
+#test " (persistent memory)", test, kit_begin_pmem, kit_end, NULL                                    \
     }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        EVERYWHERE(what_is_written_is_read_back),
-        EVERYWHERE(a_read_past_the_end_is_an_error),
-        EVERYWHERE(unaligned_operations_are_refused),
-        EVERYWHERE(a_file_grows_and_is_cut_but_opening_never_shrinks_it),
-        EVERYWHERE(a_small_file_is_replaced_as_a_whole),
-        EVERYWHERE(names_are_listed_sorted_without_the_stores_own),
-        EVERYWHERE(names_that_leave_the_folder_are_refused),
-        EVERYWHERE(a_second_writer_is_told_that_it_is_busy),
-        EVERYWHERE(a_read_only_store_changes_nothing),
-        EVERYWHERE(a_missing_folder_is_not_made_for_a_reader),
-        EVERYWHERE(closing_a_file_waits_for_nothing_and_loses_nothing),
-        cmocka_unit_test_setup_teardown(automatic_choice_says_in_one_line_what_it_chose, begin_plain,
-                                        place_end),
+        KIT_EVERYWHERE(what_is_written_is_read_back),
+        KIT_EVERYWHERE(a_read_past_the_end_is_an_error),
+        KIT_EVERYWHERE(unaligned_operations_are_refused),
+        KIT_EVERYWHERE(a_file_grows_and_is_cut_but_opening_never_shrinks_it),
+        KIT_EVERYWHERE(a_small_file_is_replaced_as_a_whole),
+        KIT_EVERYWHERE(names_are_listed_sorted_without_the_stores_own),
+        KIT_EVERYWHERE(names_that_leave_the_folder_are_refused),
+        KIT_EVERYWHERE(a_second_writer_is_told_that_it_is_busy),
+        KIT_EVERYWHERE(a_read_only_store_changes_nothing),
+        KIT_EVERYWHERE(a_missing_folder_is_not_made_for_a_reader),
+        KIT_EVERYWHERE(closing_a_file_waits_for_nothing_and_loses_nothing),
+        ON_FILES(a_write_that_meets_a_limit_half_way_is_an_error),
+        cmocka_unit_test_setup_teardown(automatic_choice_says_in_one_line_what_it_chose, kit_begin_plain,
+                                        kit_end),
         cmocka_unit_test(tmpfs_falls_back_to_plain_files_and_says_why),
         cmocka_unit_test_setup_teardown(without_io_uring_plain_files_serve_and_the_reason_is_told,
-                                        begin_plain, place_end),
-        cmocka_unit_test_setup_teardown(a_full_file_system_is_an_error_of_preallocation, begin_plain,
-                                        place_end),
+                                        kit_begin_plain, kit_end),
+        cmocka_unit_test_setup_teardown(a_full_file_system_is_an_error_of_preallocation, kit_begin_plain,
+                                        kit_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

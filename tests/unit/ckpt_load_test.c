@@ -1,0 +1,211 @@
+/* Many saves of changing, odd sizes, several in flight, staged or not: at every moment each slot that the
+ * commit record names is whole, nothing but slots and logs changes in the folder, and memory does not grow.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "kit/ckpt_kit.h"
+#include "kit/fake_device.h"
+
+#define TENSORS_MAX 5u
+
+struct state { /* what is saved as one step: sizes follow from the step */
+    struct pawl_tensor tensors[TENSORS_MAX];
+    uint64_t shapes[TENSORS_MAX];
+    char names[TENSORS_MAX][8];
+    uint8_t *memory[TENSORS_MAX];
+    uint32_t count;
+};
+
+static const uint64_t odd_sizes[] = {1, 127, 129, 509, 4095, 4096, 4097, 8191, 8192, 16411, 32771, 40009};
+
+static struct state *state_new(uint64_t step) {
+    struct state *s = calloc(1, sizeof *s);
+    struct rng_stream random = {step};
+    s->count = 1 + (uint32_t)rng_below(&random, TENSORS_MAX);
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint64_t bytes = odd_sizes[rng_below(&random, sizeof odd_sizes / sizeof odd_sizes[0])];
+        uint64_t shift = rng_below(&random, 3);
+        s->shapes[i] = bytes;
+        s->memory[i] = malloc(bytes + shift + 1);
+        snprintf(s->names[i], sizeof s->names[i], "t%u", i);
+        s->tensors[i] = (struct pawl_tensor){.name = s->names[i],
+                                             .dtype = PAWL_U8,
+                                             .rank = 1,
+                                             .shape = &s->shapes[i],
+                                             .data = s->memory[i] + shift};
+        kit_fill(s->tensors[i].data, step, i, 0, bytes);
+    }
+    return s;
+}
+
+static void state_free(struct state *s) {
+    for (uint32_t i = 0; s != NULL && i < s->count; i++) free(s->memory[i]);
+    free(s);
+}
+
+static void begin(struct ckpt *c, const struct state *s, uint64_t step, bool staged) {
+    struct ckpt_save save = {.step = step,
+                             .unit_count = 1,
+                             .part_count = 1,
+                             .tensors = s->tensors,
+                             .tensor_count = s->count,
+                             .blob = "x",
+                             .blob_bytes = step % 2,
+                             .staged = staged};
+    struct pawl_error e = {0};
+    if (ckpt_save_begin(c, &save, &e) != PAWL_OK) fail_msg("%s", e.text);
+}
+
+/* Everything that a record names reads back as it was saved. The newest step. */
+static uint64_t check_all(struct store *reader) {
+    struct ckpt_set *set = NULL;
+    struct pawl_error e = {0};
+    if (ckpt_set_open(&reader, 1, NULL, &set, &e) != PAWL_OK) fail_msg("%s", e.text);
+    if (ckpt_set_problem(set, 0) != NULL) fail_msg("%s", ckpt_set_problem(set, 0));
+    uint64_t newest = ckpt_set_count(set) > 0 ? ckpt_set_at(set, 0)->step : 0;
+    for (uint32_t i = 0; i < ckpt_set_count(set); i++) {
+        uint64_t step = ckpt_set_at(set, i)->step;
+        struct state *wanted = state_new(step);
+        for (uint32_t t = 0; t < wanted->count; t++) {
+            struct pawl_tensor want = wanted->tensors[t];
+            uint8_t *out = malloc(wanted->shapes[t]);
+            want.data = out;
+            if (ckpt_set_read(set, i, &want, &e) != PAWL_OK) fail_msg("%s", e.text);
+            assert_memory_equal(out, wanted->tensors[t].data, wanted->shapes[t]);
+            free(out);
+        }
+        state_free(wanted);
+    }
+    ckpt_set_close(set);
+    return newest;
+}
+
+static void every_named_slot_is_whole_at_every_moment(void **state) {
+    (void)state;
+    uint64_t counted = 0, overtaken = 0;
+    for (uint64_t seed = 1; seed <= 32; seed++) {
+        struct storesim *sim = storesim_new(seed);
+        storesim_set_faults(sim, (struct storesim_faults){.delay = 600000});
+        struct store *store = NULL, *reader = NULL;
+        struct pawl_error e = {0};
+        if (storesim_open(sim, "r0", false, &store, &e) != PAWL_OK) fail_msg("%s", e.text);
+        uint32_t n = 1 + (uint32_t)(seed % 8);
+        struct ckpt_config config = kit_config(1, 0, n, 1 + (uint32_t)(seed % 3));
+        config.staging_bytes = (1 + seed % 5) * STORE_BLOCK;
+        struct ckpt *c = NULL;
+        if (ckpt_open(&config, store, &c, &e) != PAWL_OK) fail_msg("%s", e.text);
+        assert_int_equal(store_put(store, "stranger.bin", "not ours", 8, NULL), PAWL_OK);
+        struct device *device = device_new(seed, "card:0"); /* some saves wait for it, and are overtaken */
+        static struct state *states[64];
+        struct rng_stream random = {seed};
+        uint64_t next = 1, done = 0, durable = 0;
+        for (uint64_t turn = 0; done < 40; turn++) {
+            for (; next <= 40 && ckpt_in_flight(c) < n; next++) {
+                struct state *s = states[next] = state_new(next);
+                if (rng_below(&random, 4) == 0) device_take(device, &s->tensors[0], s->shapes[0], 1);
+                begin(c, states[next], next, rng_below(&random, 2) == 0);
+            }
+            if (rng_below(&random, 16) == 0) device_hold(device, rng_below(&random, 3) > 0);
+            if (turn % 5 == 0) {
+                assert_int_equal(storesim_open(sim, "r0", true, &reader, NULL), PAWL_OK);
+                assert_true(check_all(reader) >= durable);
+                store_close(reader);
+            }
+            struct ckpt_event event;
+            if (ckpt_poll(c, &event, 1) == 0) {
+                ckpt_wait(c, 1000);
+                continue;
+            }
+            done++;
+            state_free(states[event.step]);
+            counted += event.code == PAWL_OK;
+            overtaken += event.code == PAWL_CANCELLED;
+            assert_true(event.code == PAWL_OK || (event.code == PAWL_CANCELLED && event.step < durable));
+            if (event.code != PAWL_OK || event.step <= durable || rng_below(&random, 3) > 0) continue;
+            durable = event.step;
+            ckpt_durable(c, durable);
+        }
+        assert_int_equal(ckpt_close(c, kit_soon(), NULL), PAWL_OK);
+        device_free(device);
+        uint8_t *data = NULL;
+        size_t bytes = 0;
+        assert_int_equal(store_get(store, "stranger.bin", &data, &bytes, NULL), PAWL_OK);
+        assert_int_equal(bytes, 8);
+        assert_memory_equal(data, "not ours", 8);
+        free(data);
+        assert_true(check_all(store) >= durable);
+        store_close(store);
+        storesim_free(sim);
+    }
+    print_message("%" PRIu64 " saves counted, %" PRIu64 " were overtaken\n", counted, overtaken);
+    assert_true(counted > 500 && overtaken > 0);
+}
+
+/* Pages of the process that are in memory. */
+static uint64_t resident_pages(void) {
+    unsigned long long all = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%llu %llu", &all, &resident), 2);
+    fclose(f);
+    return resident;
+}
+
+static void two_thousand_saves_take_no_more_memory_than_a_hundred(void **state) {
+    (void)state;
+    char path[256], command[300];
+    snprintf(path, sizeof path, "%s/load-XXXXXX", PAWL_BINARY_DIR);
+    assert_non_null(mkdtemp(path));
+    struct store *store = NULL;
+    struct pawl_error e = {0};
+    if (store_open(path, STORE_AUTO, false, &store, NULL, &e) != PAWL_OK) fail_msg("%s", e.text);
+    struct ckpt_config config = kit_config(1, 0, 2, 1);
+    config.background = true;
+    config.staging_bytes = 4 * STORE_BLOCK;
+    struct ckpt *c = NULL;
+    if (ckpt_open(&config, store, &c, &e) != PAWL_OK) fail_msg("%s", e.text);
+    struct state *same = state_new(77);
+    uint64_t pages = 0;
+    size_t allocated = 0;
+    for (uint64_t step = 1; step <= 2100; step++) {
+        begin(c, same, step, step % 2 == 0);
+        struct ckpt_event event = kit_next(c);
+        if (event.code != PAWL_OK) fail_msg("%s", event.error.text);
+        ckpt_durable(c, step);
+        if (step != 100 && step != 2100) continue;
+        if (step == 100) {
+            pages = resident_pages();
+            allocated = mallinfo2().uordblks + mallinfo2().hblkhd;
+            continue;
+        }
+        size_t now = mallinfo2().uordblks + mallinfo2().hblkhd;
+        print_message("pages %llu then %llu, allocated %zu then %zu\n", (unsigned long long)pages,
+                      (unsigned long long)resident_pages(), allocated, now);
+#ifndef __SANITIZE_ADDRESS__
+        /* Saves overlap the moment of looking, so what one save holds may differ; 2,000 may add nothing. */
+        assert_true(now <= allocated + 65536);
+        assert_true(resident_pages() <= pages + 64);
+#endif
+    }
+    assert_int_equal(ckpt_close(c, kit_soon(), NULL), PAWL_OK);
+    state_free(same);
+    store_close(store);
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_named_slot_is_whole_at_every_moment),
+        cmocka_unit_test(two_thousand_saves_take_no_more_memory_than_a_hundred),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

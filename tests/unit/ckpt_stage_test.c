@@ -1,0 +1,267 @@
+/* Staged saves: through a bounded pool, so that the caller has its memory back before the device has the
+ * bytes. Every test changes the memory as soon as it may. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "kit/ckpt_kit.h"
+
+#define STEPS 24u
+
+struct stage { /* an engine under test and what is going on in it */
+    struct storesim *sim;
+    struct store *store;
+    struct ckpt_config config;
+    struct ckpt *engine;
+    struct kit_part *parts[STEPS + 1];
+    bool captured[STEPS + 1], ended[STEPS + 1];
+    uint64_t last_captured, failed;
+};
+
+static void stage_open(struct stage *t, uint64_t seed, struct storesim_faults faults, uint32_t n,
+                       uint64_t staging_bytes) {
+    *t = (struct stage){.sim = storesim_new(seed), .config = kit_config(1, 0, n, STEPS)};
+    struct pawl_error e = {0};
+    t->config.staging_bytes = staging_bytes;
+    if (storesim_open(t->sim, "r0", false, &t->store, &e) != PAWL_OK) fail_msg("%s", e.text);
+    if (ckpt_open(&t->config, t->store, &t->engine, &e) != PAWL_OK) fail_msg("%s", e.text);
+    storesim_set_faults(t->sim, faults);
+}
+
+static void stage_close(struct stage *t) {
+    struct pawl_error e = {0};
+    if (ckpt_close(t->engine, kit_soon(), &e) != PAWL_OK) fail_msg("%s", e.text);
+    for (uint32_t i = 0; i <= STEPS; i++) kit_part_free(t->parts[i]);
+    store_close(t->store);
+    storesim_free(t->sim);
+}
+
+static void begin(struct stage *t, uint64_t step, bool staged) {
+    t->parts[step] = kit_part_new(step, 0, 1);
+    struct ckpt_save save = kit_save(t->parts[step], step, 0, 1);
+    save.staged = staged;
+    save.tag = 1000 + step;
+    save.want_captured = true;
+    struct pawl_error e = {0};
+    if (ckpt_save_begin(t->engine, &save, &e) != PAWL_OK) fail_msg("%s", e.text);
+}
+
+static void spoil(struct kit_part *p) {
+    for (uint32_t i = 0; i < p->count; i++) memset(p->tensors[i].data, 0x5a, kit_bytes(&p->tensors[i]));
+}
+
+/* One event, which must fit what was seen of its save before. */
+static struct ckpt_event follow(struct stage *t) {
+    struct ckpt_event event = kit_next(t->engine);
+    assert_int_equal(event.tag, 1000 + event.step);
+    assert_false(t->ended[event.step]);
+    if (event.kind == CKPT_CAPTURED) {
+        assert_false(t->captured[event.step]);
+        t->captured[event.step] = true;
+        t->last_captured = event.step;
+        spoil(t->parts[event.step]);
+        return event;
+    }
+    t->ended[event.step] = true;
+    if (event.code == PAWL_OK) assert_true(t->captured[event.step]);
+    assert_true(event.total_ns >= event.capture_ns);
+    t->failed += event.code != PAWL_OK;
+    spoil(t->parts[event.step]);
+    return event;
+}
+
+static void expect_all(struct stage *t, uint64_t steps) {
+    struct ckpt_set *set = NULL;
+    struct pawl_error e = {0};
+    if (ckpt_set_open(&t->store, 1, NULL, &set, &e) != PAWL_OK) fail_msg("%s", e.text);
+    assert_int_equal(ckpt_set_count(set), steps);
+    for (uint32_t i = 0; i < ckpt_set_count(set); i++)
+        if (kit_check_step(set, i, &e) != PAWL_OK) fail_msg("%s", e.text);
+    ckpt_set_close(set);
+}
+
+/* Pools of one chunk, of several, smaller than a chunk; a chunk here has 8 KiB, a save about 6 of them. */
+static const uint64_t pools[] = {STORE_BLOCK, 2 * STORE_BLOCK, 6 * STORE_BLOCK, 200 * STORE_BLOCK};
+#define POOLS (sizeof pools / sizeof pools[0])
+
+static void captured_memory_is_the_callers_while_the_device_still_writes(void **state) {
+    (void)state;
+    uint64_t before_end = 0;
+    for (uint32_t n = 1; n <= 8; n++)
+        for (uint32_t i = 0; i < POOLS; i++) {
+            struct stage t;
+            stage_open(&t, n * 10 + i, (struct storesim_faults){.delay = 500000}, n, pools[i]);
+            uint64_t next = 1, done = 0;
+            while (done < STEPS) {
+                for (; next <= STEPS && ckpt_in_flight(t.engine) < n; next++) begin(&t, next, true);
+                struct ckpt_event event = follow(&t);
+                if (event.kind == CKPT_ENDED && event.code != PAWL_OK) fail_msg("%s", event.error.text);
+                done += event.kind == CKPT_ENDED;
+                before_end += event.kind == CKPT_CAPTURED && ckpt_in_flight(t.engine) > 0;
+            }
+            expect_all(&t, STEPS);
+            stage_close(&t);
+        }
+    assert_true(before_end > 0);
+}
+
+/* Staged or written from its place, in any mixture: each kind is told when its memory is free. */
+static void staged_saves_and_others_mix(void **state) {
+    (void)state;
+    for (uint32_t n = 1; n <= 8; n += n < 3 ? 1 : 5)
+        for (uint32_t i = 0; i < POOLS; i++) {
+            struct stage t;
+            stage_open(&t, n * 10 + i, (struct storesim_faults){.delay = 500000}, n, pools[i]);
+            uint64_t next = 1, done = 0;
+            while (done < STEPS) {
+                for (; next <= STEPS && ckpt_in_flight(t.engine) < n; next++) begin(&t, next, next % 3 != 0);
+                done += follow(&t).kind == CKPT_ENDED;
+            }
+            assert_int_equal(t.failed, 0);
+            expect_all(&t, STEPS);
+            stage_close(&t);
+        }
+}
+
+static void saves_are_captured_in_the_order_of_their_begin(void **state) {
+    (void)state;
+    struct stage t;
+    stage_open(&t, 1, (struct storesim_faults){.delay = 700000}, 8, 3 * STORE_BLOCK);
+    for (uint64_t step = 1; step <= 8; step++) begin(&t, step, true);
+    for (uint64_t captured = 0, done = 0; done < 8;) {
+        struct ckpt_event event = follow(&t);
+        if (event.kind == CKPT_CAPTURED)
+            assert_int_equal(event.step, ++captured);
+        else
+            done++;
+    }
+    stage_close(&t);
+}
+
+/* With room for all of it, capturing waits for nothing that the device does. */
+static void a_pool_that_holds_the_save_captures_it_without_the_device(void **state) {
+    (void)state;
+    struct stage t;
+    stage_open(&t, 1, (struct storesim_faults){0}, 2, 200 * STORE_BLOCK);
+    begin(&t, 1, true);
+    struct ckpt_event event;
+    uint64_t before = ckpt_progress(t.engine);
+    uint32_t polls = 0;
+    while (ckpt_poll(t.engine, &event, 1) == 0) polls++;
+    assert_int_equal(event.kind, CKPT_CAPTURED);
+    assert_true(polls < 100);
+    assert_true(ckpt_progress(t.engine) > before); /* copies count as progress */
+    stage_close(&t);
+}
+
+/* Buffers of failed saves come back: after a hundred failures a pool of one chunk still serves. */
+static void failed_saves_give_their_buffers_back(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < POOLS; i++) {
+        struct stage t;
+        uint64_t good = 0;
+        stage_open(&t, 3 + i,
+                   (struct storesim_faults){.write_eio = 60000, .flush_eio = 60000, .delay = 300000}, 3,
+                   pools[i]);
+        for (uint32_t round = 0; round < 5; round++) {
+            uint64_t next = 1, done = 0;
+            memset(t.ended, 0, sizeof t.ended);
+            memset(t.captured, 0, sizeof t.captured);
+            while (done < STEPS) {
+                for (; next <= STEPS && ckpt_in_flight(t.engine) < 3; next++) {
+                    kit_part_free(t.parts[next]);
+                    begin(&t, next, true);
+                }
+                struct ckpt_event event = follow(&t);
+                done += event.kind == CKPT_ENDED;
+                good += event.kind == CKPT_ENDED && event.code == PAWL_OK;
+            }
+        }
+        assert_true(t.failed > 20);
+        assert_true(good > 20);
+        storesim_set_faults(t.sim, (struct storesim_faults){0});
+        kit_part_free(t.parts[1]);
+        t.ended[1] = t.captured[1] = false;
+        begin(&t, 1, true);
+        struct ckpt_event event = follow(&t);
+        while (event.kind != CKPT_ENDED) event = follow(&t);
+        if (event.code != PAWL_OK) fail_msg("%s", event.error.text);
+        stage_close(&t);
+    }
+}
+
+static void a_save_without_data_is_captured_too(void **state) {
+    (void)state;
+    struct stage t;
+    stage_open(&t, 1, (struct storesim_faults){0}, 1, 0);
+    struct ckpt_save save = {
+        .step = 1, .unit_count = 1, .part_count = 1, .staged = true, .want_captured = true};
+    assert_int_equal(ckpt_save_begin(t.engine, &save, NULL), PAWL_OK);
+    assert_int_equal(kit_next(t.engine).kind, CKPT_CAPTURED);
+    struct ckpt_event event = kit_next(t.engine);
+    assert_int_equal(event.kind, CKPT_ENDED);
+    assert_int_equal(event.code, PAWL_OK);
+    stage_close(&t);
+}
+
+static void captured_is_told_only_to_those_who_ask(void **state) {
+    (void)state;
+    struct stage t;
+    stage_open(&t, 1, (struct storesim_faults){0}, 1, 0);
+    t.parts[1] = kit_part_new(1, 0, 1);
+    struct ckpt_save save = kit_save(t.parts[1], 1, 0, 1);
+    save.staged = true;
+    assert_int_equal(ckpt_save_begin(t.engine, &save, NULL), PAWL_OK);
+    struct ckpt_event event = kit_next(t.engine);
+    assert_int_equal(event.kind, CKPT_ENDED);
+    assert_true(event.capture_ns > 0 && event.write_ns >= event.capture_ns);
+    stage_close(&t);
+}
+
+/* On a real folder with a thread of its own: memory changes the moment it may. */
+static void staged_in_background(enum store_kind kind) {
+    char path[256], command[300];
+    snprintf(path, sizeof path, "%s/stage-XXXXXX", PAWL_BINARY_DIR);
+    assert_non_null(mkdtemp(path));
+    struct stage t = {.config = kit_config(1, 0, 4, STEPS)};
+    struct pawl_error e = {0};
+    if (store_open(path, kind, false, &t.store, NULL, &e) != PAWL_OK) {
+        print_message("%s\n", e.text);
+        skip();
+    }
+    t.config.background = true;
+    t.config.staging_bytes = 5 * STORE_BLOCK;
+    if (ckpt_open(&t.config, t.store, &t.engine, &e) != PAWL_OK) fail_msg("%s", e.text);
+    uint64_t next = 1, done = 0;
+    while (done < STEPS) {
+        for (; next <= STEPS && ckpt_in_flight(t.engine) < 4; next++) begin(&t, next, next % 4 != 0);
+        done += follow(&t).kind == CKPT_ENDED;
+    }
+    assert_int_equal(t.failed, 0);
+    expect_all(&t, STEPS);
+    assert_int_equal(ckpt_close(t.engine, kit_soon(), NULL), PAWL_OK);
+    for (uint32_t i = 0; i <= STEPS; i++) kit_part_free(t.parts[i]);
+    store_close(t.store);
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    assert_int_equal(system(command), 0);
+}
+
+static void staged_on_plain_files(void **state) { (void)state, staged_in_background(STORE_PLAIN); }
+static void staged_on_io_uring(void **state) { (void)state, staged_in_background(STORE_URING); }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(captured_memory_is_the_callers_while_the_device_still_writes),
+        cmocka_unit_test(staged_saves_and_others_mix),
+        cmocka_unit_test(saves_are_captured_in_the_order_of_their_begin),
+        cmocka_unit_test(a_pool_that_holds_the_save_captures_it_without_the_device),
+        cmocka_unit_test(failed_saves_give_their_buffers_back),
+        cmocka_unit_test(a_save_without_data_is_captured_too),
+        cmocka_unit_test(captured_is_told_only_to_those_who_ask),
+        cmocka_unit_test(staged_on_plain_files),
+        cmocka_unit_test(staged_on_io_uring),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
