@@ -182,9 +182,8 @@ static pawl_code compare_once(struct pawl_inspect *ins[2], const uint64_t steps[
         if (code == PAWL_OK) code = list_side(&c.sides[i], e);
     }
     if (code == PAWL_OK) code = compare_all(&c, e);
-    bool damage = found && (code == PAWL_CORRUPT || code == PAWL_IO || code == PAWL_NOT_FOUND);
     for (int i = 0; i < 2; i++) {
-        if (damage && c.sides[i].in != NULL) *gone = inspect_step_is_gone(ins[i], c.sides[i].index) || *gone;
+        if (found && c.sides[i].in != NULL) *gone = inspect_is_gone(ins[i], c.sides[i].index, code) || *gone;
         free(c.sides[i].tensors);
         inspect_room_close(&c.sides[i].room);
     }
@@ -199,12 +198,15 @@ pawl_code pawl_inspect_diff_new(struct pawl_inspect *a, uint64_t step_a, struct 
                                 uint64_t step_b, struct pawl_inspect_diff **out, struct pawl_error *e) {
     struct pawl_inspect *ins[2] = {a, b};
     const uint64_t steps[2] = {step_a, step_b};
-    bool gone = false;
-    pawl_code code = compare_once(ins, steps, out, &gone, e);
-    if (!gone) return code;
-    code = inspect_scan(a, e);
-    if (code == PAWL_OK && b != a) code = inspect_scan(b, e);
-    return code == PAWL_OK ? compare_once(ins, steps, out, &gone, e) : code;
+    for (int tries = 1;; tries++) {
+        bool gone = false;
+        pawl_code code = compare_once(ins, steps, out, &gone, e);
+        if (!gone) return code;
+        if (tries == 2) return inspect_gone(a, e);
+        code = inspect_scan(a, e); /* once more, on what is there now */
+        if (code == PAWL_OK && b != a) code = inspect_scan(b, e);
+        if (code != PAWL_OK) return code;
+    }
 }
 
 void pawl_inspect_diff_free(struct pawl_inspect_diff *diff) {

@@ -289,10 +289,12 @@ pawl_code pawl_inspect_export(struct pawl_inspect *in, const struct pawl_inspect
         return error_set(e, PAWL_ARGUMENT, 0, "export: no output is named");
     pawl_code code = find_whole(in, options->step, &index, e);
     if (code != PAWL_OK) return code;
-    code = export_once(in, index, options, out, e);
-    bool damage = code == PAWL_CORRUPT || code == PAWL_IO || code == PAWL_NOT_FOUND;
-    if (!damage || !inspect_step_is_gone(in, index)) return code;
-    code = inspect_scan(in, e);
-    if (code == PAWL_OK) code = find_whole(in, options->step, &index, e);
-    return code == PAWL_OK ? export_once(in, index, options, out, e) : code;
+    for (int tries = 1;; tries++) {
+        code = export_once(in, index, options, out, e);
+        if (!inspect_is_gone(in, index, code)) return code;
+        if (tries == 2) return inspect_gone(in, e);
+        code = inspect_scan(in, e); /* once more, on what is there now */
+        if (code == PAWL_OK) code = find_whole(in, options->step, &index, e);
+        if (code != PAWL_OK) return code;
+    }
 }

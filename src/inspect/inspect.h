@@ -76,6 +76,7 @@ struct pawl_inspect {
     uint32_t problem_count, open_problem_count; /* in all; of folders that could not be opened, which stay */
     bool problem_lost;                          /* for lack of memory */
     struct ckpt_set *set;
+    bool unsettled; /* a writer commits faster than we can look */
 };
 
 /* ---- folders (find.c) ---- */
@@ -119,6 +120,9 @@ bool inspect_record_now(struct store *s, struct record *out);
 /* Looks again at the records: true when a slot of the step, or this slot, is no longer named. */
 bool inspect_slot_is_gone(struct pawl_inspect *in, struct inspect_slot *slot);
 bool inspect_step_is_gone(struct pawl_inspect *in, uint32_t index);
+/* Reading the step ended with `code`, and that because a writer used its slots again. */
+bool inspect_is_gone(struct pawl_inspect *in, uint32_t index, pawl_code code);
+pawl_code inspect_gone(const struct pawl_inspect *in, struct pawl_error *e); /* BUSY */
 bool inspect_record_names(const struct record *r, const struct record_entry *entry);
 
 pawl_code inspect_no_memory(struct pawl_error *e);

@@ -142,6 +142,25 @@ static bool differs(struct pawl_inspect *in) {
     return gone || good != parts;
 }
 
+/* Has a writer committed since we looked? */
+static bool moved(const struct pawl_inspect *in) {
+    struct record *now = malloc(sizeof *now);
+    bool moved = false;
+    for (uint32_t i = 0; now != NULL && i < in->store_count && !moved; i++)
+        moved = inspect_record_now(in->stores[i].store, now) &&
+                (!in->stores[i].any || now->counter != in->stores[i].record.counter);
+    free(now);
+    return moved;
+}
+
+/* Stores are looked at one after the other: while a writer commits, the first may show an older step than the
+ * last, and no step complete although one always is. */
+static bool has_complete(const struct pawl_inspect *in) {
+    for (uint32_t i = 0; i < ckpt_set_count(in->set); i++)
+        if (ckpt_set_at(in->set, i)->complete) return true;
+    return false;
+}
+
 /* Enough for a writer that commits as fast as it can, and an end for one that is faster. */
 #define SCAN_TRIES 20
 
@@ -151,8 +170,9 @@ pawl_code inspect_scan(struct pawl_inspect *in, struct pawl_error *e) {
         pawl_code code = PAWL_OK;
         for (uint32_t i = 0; i < in->store_count && code == PAWL_OK; i++) code = inspect_scan_store(in, i, e);
         if (code == PAWL_OK) code = open_set(in, e);
-        if (code == PAWL_OK && differs(in) && tries < SCAN_TRIES) continue;
-        return code == PAWL_OK ? inspect_steps_make(in, e) : code;
+        if (code != PAWL_OK) return code;
+        in->unsettled = differs(in) || (!has_complete(in) && moved(in));
+        if (!in->unsettled || tries == SCAN_TRIES) return inspect_steps_make(in, e);
     }
 }
 
@@ -258,7 +278,7 @@ pawl_code pawl_inspect_open(const char *path, const struct pawl_inspect_options 
     code = inspect_open_folders(&folders, path, false, options, out, e);
     inspect_folders_close(&folders);
     if (code != PAWL_OK) return code;
-    if ((*out)->problem_count == 0 && (*out)->step_count == 0) {
+    if ((*out)->problem_count == 0 && (*out)->step_count == 0 && !(*out)->unsettled) {
         pawl_inspect_close(*out);
         *out = NULL;
         return error_set(e, PAWL_NOT_FOUND, 0, "%s: nothing was ever saved here", path);

@@ -56,7 +56,8 @@ static void take_set_steps(struct pawl_inspect *in) {
 static void take_lost_steps(struct pawl_inspect *in) {
     for (uint32_t i = 0; i < in->slot_count; i++) {
         const struct record_entry *t = &in->slots[i].entry;
-        if (in->slots[i].gone || find_step(in, t) != NULL) continue;
+        if (in->slots[i].gone || in->slots[i].state == PAWL_INSPECT_GOOD || find_step(in, t) != NULL)
+            continue;
         struct inspect_step *step = &in->steps[in->step_count++];
         *step = (struct inspect_step){.set_index = UINT32_MAX};
         step->is.step = t->step;
@@ -135,6 +136,15 @@ bool inspect_step_is_gone(struct pawl_inspect *in, uint32_t index) {
     return gone;
 }
 
+bool inspect_is_gone(struct pawl_inspect *in, uint32_t index, pawl_code code) {
+    bool damage = code == PAWL_CORRUPT || code == PAWL_IO || code == PAWL_NOT_FOUND;
+    return damage && inspect_step_is_gone(in, index);
+}
+
+pawl_code inspect_gone(const struct pawl_inspect *in, struct pawl_error *e) {
+    return error_set(e, PAWL_BUSY, 0, "%s: a writer used the slots again before they were read", in->path);
+}
+
 /* ---- getters ---- */
 
 uint32_t pawl_inspect_step_count(const struct pawl_inspect *in) { return in->step_count; }
@@ -164,6 +174,9 @@ static void list_complete(const struct pawl_inspect *in, char *out, size_t size)
 /* Nothing is complete: because of damage, or since something is missing, or nothing was ever saved. */
 static pawl_code none_complete(const struct pawl_inspect *in, struct pawl_error *e) {
     if (pawl_inspect_outcome(in, e) != PAWL_OK) return pawl_inspect_outcome(in, NULL);
+    if (in->unsettled)
+        return error_set(e, PAWL_BUSY, 0, "%s: a writer commits faster than the stores can be looked at",
+                         in->path);
     if (in->step_count == 0)
         return error_set(e, PAWL_NOT_FOUND, 0, "%s: nothing was ever saved here", in->path);
     const struct pawl_inspect_step *s = &in->steps[0].is;

@@ -224,7 +224,7 @@ pawl_code inspect_sweep_all(struct pawl_inspect *in, struct inspect_sweep *sweep
     pawl_code code = PAWL_OK;
     for (uint32_t i = 0; i < in->step_count; i++) sweep->total += step_bytes(in, i);
     for (uint32_t i = 0; i < in->step_count && code == PAWL_OK; i++) code = sweep_slots(in, i, sweep, e);
-    if (in->current == PAWL_INSPECT_NONE && in->step_count > 0) missing_problem(in, 0);
+    if (in->current == PAWL_INSPECT_NONE && in->step_count > 0 && !in->unsettled) missing_problem(in, 0);
     inspect_room_close(&sweep->room);
     return code;
 }
@@ -237,7 +237,7 @@ static pawl_code sweep_once(struct pawl_inspect *in, uint64_t step, struct pawl_
     if (step == PAWL_INSPECT_ALL) return inspect_sweep_all(in, &sweep, e);
     /* Without a complete step the newest incomplete one tells what is missing. */
     pawl_code code = pawl_inspect_find(in, step, &index, e);
-    if (step == 0 && index == PAWL_INSPECT_NONE && in->step_count > 0) index = 0;
+    if (step == 0 && index == PAWL_INSPECT_NONE && in->step_count > 0 && code != PAWL_BUSY) index = 0;
     return index != PAWL_INSPECT_NONE ? inspect_sweep_step(in, index, &sweep, e) : code;
 }
 
@@ -249,8 +249,6 @@ pawl_code pawl_inspect_verify(struct pawl_inspect *in, uint64_t step, struct paw
         if (code == PAWL_OK) code = sweep_once(in, step, out, e);
     }
     if (code == PAWL_OK) code = pawl_inspect_outcome(in, e);
-    if (code == PAWL_OK && out->gone > 0 && step != PAWL_INSPECT_ALL)
-        return error_set(e, PAWL_BUSY, 0, "%s: a writer used the slots again before they were read",
-                         in->path);
+    if (code == PAWL_OK && out->gone > 0 && step != PAWL_INSPECT_ALL) return inspect_gone(in, e);
     return code;
 }

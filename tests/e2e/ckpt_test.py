@@ -86,6 +86,12 @@ class Ckpt(unittest.TestCase):
     def error(self, code, *arguments):
         return self.pawl(*arguments, code=code).stderr.decode().strip().splitlines()[-1]
 
+    def end(self, process):
+        process.kill()
+        process.wait(timeout=TIMEOUT)
+        process.stdin.close()
+        process.stdout.close()
+
     def slot_of(self, folder, step, part):
         """Path of the file that holds a part of a step."""
         for p in self.json("info", folder, step)["parts"]:
@@ -534,8 +540,7 @@ save: {{every: 1, in_flight: 2, keep: 2, export_dir: {self.root / "own"}}}
         folder = self.make(1, 2, 3)
         writer = subprocess.Popen([MAKE, folder, "A", "2", "3", "2:3", "4", "hold"], stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE)
-        self.addCleanup(writer.wait)
-        self.addCleanup(writer.kill)
+        self.addCleanup(self.end, writer)
         self.assertEqual(writer.stdout.readline(), b"holding\n")
         before = self.snapshot(folder)
         for words in (["rollback", 2, "--yes"], ["gc"]):
@@ -544,18 +549,16 @@ save: {{every: 1, in_flight: 2, keep: 2, export_dir: {self.root / "own"}}}
         self.assertEqual(self.json("verify", folder, "--all")["current"], 4)
         self.assertEqual(len(self.json("rollback", folder, 2, "--dry-run")["changes"]), 4)
         writer.communicate(timeout=TIMEOUT)
-        writer.stdout.close()
         self.assertEqual(self.json("rollback", folder, 2, "--yes")["newest"], 2)
 
     def test_readers_beside_a_busy_writer_never_see_damage(self):
         folder = self.make(1)
         writer = subprocess.Popen([MAKE, folder, "A", "2", "1", "2:1", "2", "loop"], stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE)
-        self.addCleanup(writer.wait)
-        self.addCleanup(writer.kill)
+        self.addCleanup(self.end, writer)
         self.assertEqual(writer.stdout.readline(), b"looping\n")
         steps = set()
-        for i in range(40):
+        for i in range(12):
             # Nothing but success, or the slots were used again faster than they could be read, twice.
             for words in (["ls", "--json"], ["verify"], ["verify", "--all"], ["export", "-o", self.root / f"{i}.st"]):
                 done = subprocess.run([PAWL, "ckpt", words[0], folder, *words[1:]], capture_output=True, timeout=TIMEOUT)
@@ -569,7 +572,6 @@ save: {{every: 1, in_flight: 2, keep: 2, export_dir: {self.root / "own"}}}
                     self.check_exported(tensors, int(metadata["pawl.step"]))
         self.assertGreater(len(steps), 1)
         writer.communicate(timeout=TIMEOUT)
-        writer.stdout.close()
 
     # ---- gc ----
 
@@ -618,7 +620,7 @@ save: {{every: 1, in_flight: 2, keep: 2, export_dir: {self.root / "own"}}}
         folder = self.make(1, 2, 3)
         files = [p for p in sorted((folder / "store").rglob("*")) if p.is_file() and p.name not in (".lock",)]
         rng = random.Random(4)
-        for i in range(60):
+        for i in range(30):
             path = rng.choice(files)
             at = rng.randrange(path.stat().st_size)
             self.flip(path, at)
