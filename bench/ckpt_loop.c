@@ -2,9 +2,9 @@
  * each interval in turn, beside stretches that save nothing, in one process.
  *
  *   bench_ckpt_loop --folder F --way KIND --bytes B --step-us T --intervals 0,10,1 [--rounds R]
- * [--iterations I]
- *                   [--saves S] [--in-flight N] [--staging BYTES] [--calibrate C]
+ *       [--iterations I] [--saves S] [--in-flight N] [--staging BYTES] [--calibrate C] [--products P]
  *
+ * The length of an iteration is calibrated to T, or taken over from an earlier run as its number of products.
  * A stretch at interval f has at least I iterations and S saves, whole multiples of f. First the time of a
  * save is measured by itself (Tw, with N in flight back to back, C of them after the pipeline has filled).
  * Prints one object: samples as they are, for the scripts to judge. */
@@ -89,8 +89,11 @@ static void run_stretch(struct bench *b, uint32_t round, uint32_t interval) {
     loop_segment_close(&s);
 }
 
-static void run(struct bench *b, double step_s, uint32_t calibrate) {
-    loop_calibrate(&b->loop, step_s);
+static void run(struct bench *b, double step_s, uint32_t products, uint32_t calibrate) {
+    if (products > 0)
+        b->loop.products = products;
+    else
+        loop_calibrate(&b->loop, step_s);
     struct loop_segment plain;
     struct way nothing;
     way_open(&nothing, &(struct way_options){.kind = WAY_NONE}, &b->state);
@@ -137,6 +140,7 @@ int main(int argc, char **argv) {
     json_u64(&b.j, "in_flight", options.in_flight);
     json_u64(&b.j, "bytes", b.state.bytes);
     run(&b, (double)measure_number(argc, argv, "step-us", 100000) * 1e-6,
+        (uint32_t)measure_number(argc, argv, "products", 0),
         (uint32_t)measure_number(argc, argv, "calibrate", 4));
     json_end_object(&b.j);
     measure_print(&text);

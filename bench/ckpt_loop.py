@@ -1,16 +1,18 @@
-"""What saving costs a training loop: slowdown when saving every 10 iterations and every iteration, the longest steps, and the
-time the loop stands still per save; stretches with saves beside stretches without, in one process, interleaved.
+"""What saving costs a training loop: slowdown when saving every 10 iterations and every iteration, the longest steps,
+and the time the loop stands still per save; stretches with saves beside stretches without, in one process,
+interleaved.
 
     python bench/ckpt_loop.py BUILD_DIR [--mib 512] [--step-ms 250] [--in-flight 2] [--rounds 5] [--iterations 40] [--quick]
 
-The loop (bench/kit/loop.h) multiplies matrices and passes over the whole state once per iteration, on one thread; the other
-core, where there is one, is left to saving, as where an accelerator computes. `pawl` updates out of place and saves from
-version buffers; `staged` updates in place behind a fence, as PyTorch does. Tw is the time of a save with N in flight back to
-back, measured before the loop; where Tw > N t the disk cannot keep up with saving at every iteration, and no way could.
+The loop (bench/kit/loop.h) multiplies matrices and passes over the whole state once per iteration, on one thread; the
+other core, where there is one, is left to saving, as where an accelerator computes. `pawl` updates out of place and
+saves from version buffers; `staged` updates in place behind a fence, as PyTorch does. Tw is the time of a save with N
+in flight back to back, measured before the loop; where Tw > N t the disk cannot keep up with saving at every
+iteration, and no way could.
 
-Slowdown: time per iteration of a stretch over that of the stretch without saves just before it. A step is inside when a save
-was under way at its begin or begun in it. Steps outside are those of the stretches without saves; their own p99 over their
-median is printed too, since it is what the machine does by itself.
+Slowdown: time per iteration of a stretch over that of the stretch without saves just before it. A step is inside when
+a save was under way at its begin or begun in it. Steps outside are those of the stretches without saves; their own
+p99 over their median is printed too, since it is what the machine does by itself.
 """
 import argparse
 import statistics
@@ -94,7 +96,7 @@ def main():
     print(f"\n{options.mib} MiB, N = {options.in_flight}, {options.rounds} rounds of {options.iterations} iterations")
     report.table(["way", "interval", "t, s", "Tw, s", "slowdown", "p50 inside / median outside", "p99 inside / median outside",
                   "p99 outside / median outside", "blocked per save, ms", "target"], rows)
-    report.emit(bench="ckpt_loop", rounds=options.rounds, **watch.share())
+    watch.end(bench="ckpt_loop", rounds=options.rounds)
 
 
 main()

@@ -1,12 +1,13 @@
-"""Resident memory over 2,000 saves: its slope once everything has been used once, and the staging memory against its budget.
+"""Resident memory over 2,000 saves: its slope once everything has been used once, and the staging memory against its
+budget.
 
     python bench/ckpt_memory.py BUILD_DIR [--saves 2000] [--mib 16] [--quick]
 
-The state has sizes that divide nothing and is changed after every save. Slope: least squares over the resident memory after every
-tenth save, in bytes per save, after the first 400: until then the engine's list of 1024 events, three of each save, gets its
-pages. That growth is printed beside. Zero is met below one page per ten saves, the grain of what the kernel counts. Staging: a
-budget smaller than the state and one larger, most ever used as the engine tells it, and from outside the peak of resident memory
-above the state, which may exceed the budget by what an engine needs besides.
+The state has sizes that divide nothing and is changed after every save. Slope: least squares over the resident memory
+after every tenth save, in bytes per save, after the first 400: until then the engine's list of 1024 events, three of
+each save, gets its pages. That growth is printed beside. Zero is met below one page per ten saves, the grain of what
+the kernel counts. Staging: a budget smaller than the state and one larger, most ever used as the engine tells it, and
+from outside the peak of resident memory above the state, which may exceed the budget by what an engine needs besides.
 """
 import argparse
 
@@ -69,7 +70,7 @@ def main():
     print(f"\n{options.saves} saves")
     report.table(["way", "state, MiB", "slope, bytes per save", f"growth in the first {WARM_SAVES}, KiB", "growth after, KiB", "flat",
                   "staging budget, MiB", "used, MiB", "peak above the state, MiB", "within budget"], rows)
-    report.emit(bench="ckpt_memory", **watch.share())
+    watch.end(bench="ckpt_memory")
 
 
 main()

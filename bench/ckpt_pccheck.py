@@ -1,15 +1,16 @@
-"""pawl beside the shape of PCcheck's storage core and the raw writer, like for like: the same checkpoints in flight (N), writers
-per checkpoint (T) and chunks of the core's pipeline (p), in interleaved rounds of one run.
+"""pawl beside the shape of PCcheck's storage core and the raw writer, like for like: the same checkpoints in flight (N),
+writers per checkpoint (T) and chunks of the core's pipeline (p), in interleaved rounds of one run.
 
     python bench/ckpt_pccheck.py BUILD_DIR [--sizes 512,1024] [--rounds 5] [--checkpoints 6] [--quick]
 
-The core is NOT PCcheck's own code but a re-implementation of its shape from a description (bench/kit/pccheck.h says what was kept
-and what left out). To show how near it comes: measured on another day on this kind of machine, the published core itself, built
-unchanged, took these shares of a raw O_DIRECT writer of the same N, T and p: 0.35 to 0.65 at 512 MiB, 0.45 to 0.48 at 1 GiB.
+The core is NOT PCcheck's own code but a re-implementation of its shape from a description (bench/kit/pccheck.h says
+what was kept and what left out). To show how near it comes: measured on another day on this kind of machine, the
+published core itself, built unchanged, took these shares of a raw O_DIRECT writer of the same N, T and p: 0.35 to
+0.65 at 512 MiB, 0.45 to 0.48 at 1 GiB.
 
-pawl staged copies through a pool twice the checkpoint, which is what the core has; pawl from version buffers copies nothing. Both
-take checksums and commit durably; the core does neither, nor does the raw writer. pawl's own chunk size is used: its chunks are
-pieces of I/O, the core's p are stages of its pipeline.
+pawl staged copies through a pool twice the checkpoint, which is what the core has; pawl from version buffers copies
+nothing. Both take checksums and commit durably; the core does neither, nor does the raw writer. pawl's own chunk size
+is used: its chunks are pieces of I/O, the core's p are stages of its pipeline.
 """
 import argparse
 
@@ -50,7 +51,7 @@ def main():
                                       "--settings", options.settings, "--rounds", options.rounds, "--checkpoints",
                                       options.checkpoints])
         tell(mib, result)
-    report.emit(bench="ckpt_pccheck", rounds=options.rounds, checkpoints=options.checkpoints, **watch.share())
+    watch.end(bench="ckpt_pccheck", rounds=options.rounds, checkpoints=options.checkpoints)
 
 
 def tell(mib, result):

@@ -3,16 +3,16 @@ async_save) and a CheckFreq-like mode, in interleaved rounds of one run.
 
     python bench/ckpt_peers.py BUILD_DIR [--sizes 512,1024] [--small 16384] [--rounds 5] [--folder DIR] [--quick]
 
-The state is the tensor list of a GPT with AdamW (every parameter with its two moments, float32), of each size in MiB, and
-then as many small tensors as --small says. Each way is a process of its own that holds the state; all have saved twice
-before the first round, so that files, buffers and plans exist. Between two saves the page cache is flushed, so that nobody
-waits for what another left. A save is durable when fsync (or pawl's commit) has returned.
+The state is the tensor list of a GPT with AdamW (every parameter with its two moments, float32), of each size in MiB,
+and then as many small tensors as --small says. Each way is a process of its own that holds the state; all have saved
+twice before the first round, so that files, buffers and plans exist. Between two saves the page cache is flushed, so
+that nobody waits for what another left. A save is durable when fsync (or pawl's commit) has returned.
 
-Columns. durable: from the call to durable. blocked: until the caller may change the state in place. CPU: of the process;
-the kernel's own write-back of the page cache is in nobody's figure, which flatters those who use it. memory: peak of the
-resident memory above state and program. pawl with version buffers copies nothing, but the caller keeps a second version of
-the state, which its out-of-place update needs anyway: that is the caller's memory, and named in a column of its own.
-Ratios are peer / pawl within a round; above 1 pawl is ahead.
+Columns. durable: from the call to durable. blocked: until the caller may change the state in place. CPU: of the
+process; the kernel's own write-back of the page cache is in nobody's figure, which flatters those who use it. memory:
+peak of the resident memory above state and program. pawl with version buffers copies nothing, but the caller keeps a
+second version of the state, which its out-of-place update needs anyway: that is the caller's memory, and named in a
+column of its own. Ratios are peer / pawl within a round; above 1 pawl is ahead.
 """
 import argparse
 import importlib.util
@@ -147,11 +147,11 @@ def tell(what, tensors, results, about):
         caller = "1 version" if name == "pawl, versions" else ""
         against = over["pawl, versions"][name]
         staged = over["pawl, staged whole"][name]
-        rows.append([name, report.show(f["durable_s"], 3), report.show(f["blocked_s"], 4), report.show(f["cpu_s"], 3),
+        rows.append([name, report.show(f["durable_s"], 3), report.show(f["blocked_s"], 2, 1e3), report.show(f["cpu_s"], 3),
                      report.show(f["extra_bytes"], 0, 2**-20), caller, report.show(against["durable_s"]),
                      report.show(staged["blocked_s"])])
     print(f"\n{what}: {total / 2**20:.0f} MiB in {len(tensors)} tensors")
-    report.table(["way", "durable, s", "blocked, s", "CPU, s", "memory, MiB", "caller's", "durable / pawl versions",
+    report.table(["way", "durable, s", "blocked, ms", "CPU, s", "memory, MiB", "caller's", "durable / pawl versions",
                   "blocked / pawl staged whole"], rows)
 
 
@@ -177,8 +177,7 @@ def main():
             report.emit(bench="ckpt_peers", machine=report.machine(folder))
             results, about = measure(options, folder, tensors)
         tell(what, tensors, results, about)
-    report.emit(bench="ckpt_peers", torch=about.get("torch"), safetensors=about.get("safetensors"), rounds=options.rounds,
-                **watch.share())
+    watch.end(bench="ckpt_peers", torch=about.get("torch"), safetensors=about.get("safetensors"), rounds=options.rounds)
 
 
 main()

@@ -1,18 +1,19 @@
-"""Saving to a slow disk: slowdown of the same training loop at several intervals for a synchronous save, a CheckFreq-like mode
-(one in flight, full copy) and pawl with N = 1 to 4 in flight, each beside the model max(1, Tw / (N f t)).
+"""Saving to a slow disk: slowdown of the same training loop at several intervals for a synchronous save, a
+CheckFreq-like mode (one in flight, full copy) and pawl with N = 1 to 4 in flight, each beside the model max(1, Tw /
+(N f t)).
 
     python bench/ckpt_throttled.py BUILD_DIR [--rates 200,800] [--mib 128] [--step-ms 75] [--rounds 3] [--quick]
 
-The disk is slowed by a control group (bench/kit/throttle.py), which wants root; where it cannot be set this says so and ends
-well. Everything it makes is removed, also when it is interrupted. Rates are in 10^6 bytes per second.
+The disk is slowed by a control group (bench/kit/throttle.py), which wants root; where it cannot be set this says so
+and ends well. Everything it makes is removed, also when it is interrupted. Rates are in 10^6 bytes per second.
 
-Tw is measured with N saves in flight back to back, without a loop. The model for the synchronous save is 1 + Tw / (f t), and
-for the CheckFreq-like mode pawl's with N = 1: both ideal, since the first writes and the second copies for nothing else to
-wait for. Both write with O_DIRECT as fast as the device goes and check nothing (bench/kit/way.h), so that what is compared is
-the way to save, not the writer.
+Tw is measured with N saves in flight back to back, without a loop. The model for the synchronous save is 1 + Tw / (f
+t), and for the CheckFreq-like mode pawl's with N = 1: both ideal, since the first writes and the second copies for
+nothing else to wait for. Both write with O_DIRECT as fast as the device goes and check nothing (bench/kit/way.h), so
+that what is compared is the way to save, not the writer.
 
-Stretches without saves are run in the same process before and after the others. Where Tw > N f t saves pile up, and a stretch
-is measured once N are under way; the last ones are not waited for.
+Between any two stretches with saves there is one without, in the same process. Where Tw > N f t saves pile up, and a
+stretch is measured once N are under way; the last ones are not waited for.
 """
 import argparse
 import subprocess
@@ -26,9 +27,15 @@ WAYS = [("sync", 1), ("checkfreq", 1), ("pawl", 1), ("pawl", 2), ("pawl", 3), ("
 MODEL_WITHIN = 0.10
 
 
+def calibrate(options):
+    """Matrix products per iteration: chosen once, so that every way has the same t."""
+    return report.run_json([report.program(options.build, "ckpt_loop"), "--folder", options.own, "--way", "none", "--bytes",
+                            options.mib << 20, "--step-us", int(options.step_ms * 1000), "--intervals", 0])["products"]
+
+
 def run(options, throttle, folder, way, in_flight, intervals):
     words = [report.program(options.build, "ckpt_loop"), "--folder", folder, "--way", way, "--bytes", options.mib << 20,
-             "--step-us", int(options.step_ms * 1000), "--intervals", ",".join(str(i) for i in [0, *intervals, 0]),
+             "--products", options.products, "--intervals", ",".join(["0", *(f"{f},0" for f in intervals)]),
              "--iterations", options.iterations, "--in-flight", in_flight, "--calibrate", max(4, 2 * in_flight)]
     return report.run_json(words, preexec_fn=throttle.enter)
 
@@ -39,14 +46,18 @@ def model(way, in_flight, interval, save_s, step_s):
     return max(1.0, save_s / (in_flight * interval * step_s))
 
 
+def per_iteration(*stretches):
+    return sum(s["seconds"] for s in stretches) / sum(s["iterations"] for s in stretches)
+
+
 def judge(result, way, in_flight):
-    """{interval: (slowdown, model)}, t, Tw."""
-    stretches = result["stretches"]
-    plain = [s for s in stretches if s["interval"] == 0]
-    step_s = sum(s["seconds"] for s in plain) / sum(s["iterations"] for s in plain)
-    found = {s["interval"]: (s["seconds"] / s["iterations"] / step_s, model(way, in_flight, s["interval"], result["save_s"], step_s))
-             for s in stretches if s["interval"] > 0}
-    return found, step_s, result["save_s"]
+    """{interval: (slowdown, model)}, t, Tw. Each stretch is held against the two without saves beside it."""
+    stretches, save_s = result["stretches"], result["save_s"]
+    found = {}
+    for before, stretch, after in zip(stretches[::2], stretches[1::2], stretches[2::2], strict=False):
+        step_s, interval = per_iteration(before, after), stretch["interval"]
+        found[interval] = per_iteration(stretch) / step_s, model(way, in_flight, interval, save_s, step_s)
+    return found, per_iteration(*stretches[::2]), save_s
 
 
 def measure(options, throttle, rate, ways, intervals):
@@ -116,10 +127,10 @@ def parse():
     parser.add_argument("--iterations", type=int, default=30, help="of a stretch, at least")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", help="on the disk to slow; default: the build folder")
-    parser.add_argument("--quick", action="store_true", help="32 MiB, 20 ms, intervals 1, 10, 50, N = 1 and 2, one round")
+    parser.add_argument("--quick", action="store_true", help="32 MiB, 20 ms, 200 MB/s, f = 1, 10, 50, N = 1 and 2, one round")
     options = parser.parse_args()
     if options.quick:
-        options.mib, options.step_ms, options.rounds = 32, 20, 1
+        options.rates, options.mib, options.step_ms, options.rounds = "200", 32, 20, 1
     return options
 
 
@@ -136,11 +147,12 @@ def main():
             return
         try:
             report.emit(bench="ckpt_throttled", machine=report.machine(options.own), throttle=throttle.version)
+            options.products = calibrate(options)
             for rate in (int(r) for r in options.rates.split(",")):
                 tell(options, rate, measure(options, throttle, rate, ways, intervals), intervals)
         finally:
             throttle.close()
-    report.emit(bench="ckpt_throttled", rounds=options.rounds, **watch.share())
+    watch.end(bench="ckpt_throttled", rounds=options.rounds)
 
 
 try:

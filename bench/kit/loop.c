@@ -9,7 +9,7 @@
 #define LOOP_MATRIX     384
 #define LOOP_MATRIX_ALL ((size_t)LOOP_MATRIX * LOOP_MATRIX)
 #define GRADIENT_COUNT  ((size_t)1 << 14) /* 64 KiB: in the cache, so that the traffic is the state's */
-#define CALIBRATIONS    5
+#define CALIBRATIONS    9
 
 void loop_open(struct loop *l, const struct state *state, bool in_place) {
     *l = (struct loop){.state = state, .in_place = in_place, .products = 1};

@@ -1,10 +1,11 @@
-"""One of PyTorch's ways to save, as a process with its own copy of the state: the other side of bench/ckpt_peers.py, which
-starts it; bench/ckpt_peers.c is the same for pawl, and says what the figures are.
+"""One of PyTorch's ways to save, as a process with its own copy of the state: the other side of bench/ckpt_peers.py,
+which starts it; bench/ckpt_peers.c is the same for pawl, and says what the figures are.
 
     python bench/kit/peer.py NAME FOLDER STATE.json
 
-Every way overwrites its files of the last time, ends with an fsync, and compresses nothing. What they leave out, pawl does:
-none verifies checksums, keeps the older checkpoint while the newer one is written, or flushes the folder's entry.
+Every way overwrites its files of the last time, ends with an fsync, and compresses nothing. What they leave out, pawl
+does: none verifies checksums, keeps the older checkpoint while the newer one is written, or flushes the folder's
+entry.
 """
 import json
 import os

@@ -1,5 +1,6 @@
-"""What the benchmark scripts say alike: medians with [least, largest], ratios within a round, the machine and the versions
-they were taken on, JSON lines and Markdown tables. Standard library only."""
+"""What the benchmark scripts say alike: medians with [least, largest], ratios within a round, the machine and the
+versions they were taken on, JSON lines and Markdown tables. Standard library only.
+"""
 import contextlib
 import json
 import math
@@ -13,6 +14,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+FOREIGN_MAX = 0.05  # of all cores: half a core in ten
 
 
 def spread(values):
@@ -105,17 +108,20 @@ def own_ticks():
 
 class Watch:
     """How much of the processors others used while we measured: a figure taken beside much foreign work says little.
-    Children count as ours once they have ended, so `share` is asked for at the very end."""
+    Children count as ours once they have ended, so `end` comes at the very end."""
 
     def __init__(self):
         self.busy, self.all = cpu_ticks()
         self.own, self.began = own_ticks(), time.monotonic()
 
-    def share(self):
+    def end(self, **more):
+        """The last record of a benchmark, and a warning where the figures above it deserve one."""
         busy, every = cpu_ticks()
         foreign = (busy - self.busy) - (own_ticks() - self.own)
-        return {"foreign_cpu_share": round(max(0.0, foreign / max(1, every - self.all)), 3),
-                "minutes": round((time.monotonic() - self.began) / 60, 2)}
+        share = max(0.0, foreign / max(1, every - self.all))
+        emit(**more, foreign_cpu_share=round(share, 3), minutes=round((time.monotonic() - self.began) / 60, 2))
+        if share > FOREIGN_MAX:
+            print(f"NOTE: others used {share:.0%} of the processors meanwhile: take these figures again when it is quiet")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
-"""A slow disk: a control group in which writes to one device are limited, for the processes put into it. Needs root and the
-kernel's blkio throttle (cgroup v1) or io controller (cgroup v2). The group is removed by close(), and one left by a process
-that was killed is removed by the next."""
+"""A slow disk: a control group in which writes to one device are limited, for the processes put into it. Needs root and
+the kernel's blkio throttle (cgroup v1) or io controller (cgroup v2). The group is removed by close(), and one left by
+a process that was killed is removed by the next.
+"""
 import os
 from pathlib import Path
 
