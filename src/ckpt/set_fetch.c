@@ -38,7 +38,7 @@ struct fetch {
     struct set_call *call;
     struct ckpt_set *set;
     struct lane *lanes;
-    uint32_t in_flight; /* reads */
+    uint32_t in_flight, read; /* chunks at the devices; read and not yet looked at */
     struct fetch_copy *copies, *free_copies;
     uint32_t copies_busy;
     pthread_mutex_t mutex; /* of `finished` */
@@ -94,7 +94,7 @@ static struct set_line *line_with_room(struct fetch *f, uint64_t bytes) {
         line_drop(set, l);
         l = line_take(set, true);
     }
-    bool alone = f->in_flight == 0 && f->copies_busy == 0;
+    bool alone = f->in_flight == 0 && f->read == 0 && f->copies_busy == 0;
     if (set->line_bytes + bytes > SET_LINE_BYTES && !alone) return NULL;
     l = line_take(set, false);
     if (l == NULL) return NULL;
@@ -120,22 +120,41 @@ static size_t uses_end(const struct set_call *call, size_t first) {
     return i;
 }
 
-/* Where the whole chunk goes as it is; null: it has to be taken apart. */
-static uint8_t *direct_target(const struct fetch *f, size_t first, const struct slot_chunk *chunk) {
-    const struct set_call *call = f->call;
-    uint32_t piece = call->uses[first].piece;
-    if (piece == SET_NO_PIECE || uses_end(call, first) != first + 1) return NULL;
+/* Where a chunk would begin in memory if all of it went where the piece has its bytes of it, of which there
+ * are *bytes; null: they are not one run, or of another kind of memory. */
+static uint8_t *place_of(const struct set_call *call, uint32_t piece, const struct slot_chunk *chunk,
+                         uint64_t *bytes) {
     const struct pawl_tensor *want = call->wants[call->pieces[piece].want].tensor;
-    if (want->memory != NULL) return NULL;
+    uint64_t end = chunk->offset + chunk->bytes, from, to;
     struct box_runs runs;
-    uint64_t from, to;
+    if (want->memory != NULL) return NULL;
     set_piece_runs(call, piece, &runs);
     uint64_t i = box_runs_after(&runs, chunk->offset);
-    if (i == runs.count) return NULL;
-    box_runs_at(&runs, i, &from, &to);
-    if (from > chunk->offset || from + runs.bytes < chunk->offset + chunk->bytes) return NULL;
-    uint8_t *target = (uint8_t *)want->data + to + (chunk->offset - from);
-    return (uintptr_t)target % STORE_BLOCK == 0 ? target : NULL;
+    box_runs_at(&runs, i, &from, &to); /* there is one: the chunk is listed for its sake */
+    if (from + runs.bytes < end && i + 1 < runs.count) {
+        uint64_t next, unused;
+        box_runs_at(&runs, i + 1, &next, &unused);
+        if (next < end) return NULL;
+    }
+    uint64_t first = from > chunk->offset ? from : chunk->offset;
+    *bytes = (from + runs.bytes < end ? from + runs.bytes : end) - first;
+    return (uint8_t *)want->data + to + (chunk->offset - from); /* may lie before the tensor's own memory */
+}
+
+/* Where the whole chunk goes as it is, all its pieces side by side; null: it has to be taken apart. */
+static uint8_t *direct_target(const struct fetch *f, size_t first, const struct slot_chunk *chunk) {
+    const struct set_call *call = f->call;
+    uint8_t *target = NULL;
+    uint64_t at = chunk->offset, bytes = 0;
+    for (size_t i = first, end = uses_end(call, first); i < end; i++) {
+        if (call->uses[i].piece == SET_NO_PIECE || call->uses[i].at != at) return NULL;
+        uint8_t *place = place_of(call, call->uses[i].piece, chunk, &bytes);
+        if (place == NULL || (uintptr_t)place % STORE_BLOCK != 0 || (i > first && place != target))
+            return NULL;
+        target = place;
+        at += bytes;
+    }
+    return at == chunk->offset + chunk->bytes ? target : NULL; /* filler goes nowhere */
 }
 
 /* ---- copies into other kinds of memory ---- */
@@ -308,7 +327,8 @@ static void line_read(struct fetch *f, struct set_line *l) {
         l->state = LINE_VERIFIED;
 }
 
-static bool poll_store(struct fetch *f, struct set_store *s) {
+/* Notes what has been read; nothing is done with it yet, so that the device gets more to do first. */
+static void poll_store(struct fetch *f, struct set_store *s) {
     struct store_completion done[16];
     uint32_t count = store_poll(s->store, done, sizeof done / sizeof done[0]);
     for (uint32_t i = 0; i < count; i++) {
@@ -316,14 +336,25 @@ static bool poll_store(struct fetch *f, struct set_store *s) {
         f->in_flight--;
         s->in_flight--;
         l->state = LINE_READ;
+        l->used = ++f->set->clock;
         l->code = done[i].code;
         l->os_errno = done[i].os_errno;
-        if (f->code == PAWL_OK)
-            line_read(f, l);
-        else
-            l->state = LINE_EMPTY;
+        f->read++;
     }
-    return count > 0;
+}
+
+/* Verifies and hands out what has been read first. */
+static void take_one(struct fetch *f) {
+    struct set_line *first = NULL;
+    for (uint32_t i = 0; i < SET_LINES; i++) {
+        struct set_line *l = &f->set->lines[i];
+        if (l->state == LINE_READ && (first == NULL || l->used < first->used)) first = l;
+    }
+    f->read--;
+    if (f->code == PAWL_OK)
+        line_read(f, first);
+    else
+        first->state = LINE_EMPTY;
 }
 
 static void cannot_open(struct fetch *f, size_t first, const struct pawl_error *why) {
@@ -404,13 +435,15 @@ static bool start_some(struct fetch *f, uint32_t active) {
     return any;
 }
 
-static bool poll_all(struct fetch *f) {
-    bool any = false;
-    uint32_t before = f->copies_busy;
+/* One step of what is under way; false: there is no news. */
+static bool step(struct fetch *f) {
+    uint32_t copies = f->copies_busy;
     for (uint32_t i = 0; i < f->set->store_count; i++)
-        if (f->set->stores[i].in_flight > 0) any |= poll_store(f, &f->set->stores[i]);
+        if (f->set->stores[i].in_flight > 0) poll_store(f, &f->set->stores[i]);
     if (f->copies_busy > 0) collect_copies(f, false);
-    return any || f->copies_busy < before;
+    if (f->read == 0) return f->copies_busy < copies;
+    take_one(f);
+    return true;
 }
 
 /* Until a device or a copy may have news. */
@@ -442,7 +475,7 @@ static uint32_t make_lanes(struct fetch *f) {
 }
 
 static bool is_done(const struct fetch *f) {
-    if (f->in_flight > 0 || f->copies_busy > 0) return false;
+    if (f->in_flight > 0 || f->read > 0 || f->copies_busy > 0) return false;
     for (uint32_t i = 0; i < f->set->store_count && f->code == PAWL_OK; i++)
         if (f->lanes[i].next < f->lanes[i].end) return false;
     return true;
@@ -458,7 +491,7 @@ pawl_code set_fetch(struct set_call *call, struct pawl_error *e) {
     uint32_t active = make_lanes(&f);
     while (!is_done(&f)) { /* to the end of what is under way in any case: buffers are the caller's again */
         bool any = start_some(&f, active);
-        any |= poll_all(&f);
+        any |= step(&f);
         if (!any && !is_done(&f)) sleep_some(&f);
     }
     pthread_cond_destroy(&f.ended);

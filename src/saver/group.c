@@ -161,7 +161,7 @@ pawl_code group_check_fresh(const struct group *g, struct pawl_error *e) {
     if (f == NULL) return g->by_files ? no_memory(e) : PAWL_OK;
     struct pawl_error why;
     pawl_code code = read_file(g->paths[g->config.rank], f, &why);
-    bool used = code == PAWL_OK && f->incarnation == g->config.incarnation &&
+    bool used = code == PAWL_OK && f->entry_count > 0 && f->incarnation == g->config.incarnation &&
                 memcmp(f->run_id, g->own.run_id, sizeof f->run_id) == 0;
     free(f);
     return used ? error_set(e, PAWL_BUSY, 0, "%.600s", g->paths[g->config.rank]) : PAWL_OK;
@@ -190,6 +190,12 @@ static void publish(struct group *g) {
     if (!g->by_files) return;
     pawl_code code = write_file(g->paths[g->config.rank], &g->own, &g->note_error);
     g->note_code = code;
+}
+
+pawl_code group_arrive(struct group *g, struct pawl_error *e) {
+    publish(g);
+    if (g->note_code != PAWL_OK && e != NULL) *e = g->note_error;
+    return g->note_code;
 }
 
 void group_note(struct group *g, const struct group_entry *entry, bool last) {
@@ -266,6 +272,12 @@ static void note_durable(struct group *g, uint64_t step) {
     publish(g);
 }
 
+static bool all_arrived(const struct group *g) {
+    for (uint32_t i = 0; i < g->config.rank_count; i++)
+        if (g->files[i] == NULL) return false;
+    return true;
+}
+
 /* The oldest undecided step of which something is known now. Every one that is complete is told, not only the
  * newest: `keep` of them stay. An error: nothing may be told. */
 static bool judge(struct group *g, struct group_news *out, struct pawl_error *e) {
@@ -273,7 +285,9 @@ static bool judge(struct group *g, struct group_news *out, struct pawl_error *e)
         uint64_t step = g->open[i];
         enum group_verdict v = group_judge(g->files, g->config.rank_count, step);
         bool overtaken = step < g->newest_durable && v != GROUP_NEVER;
-        if (v == GROUP_OPEN && !overtaken) continue;
+        bool early = v == GROUP_COMPLETE && !all_arrived(g) &&
+                     !group_seen_durable(g->files, g->config.rank_count, step);
+        if ((v == GROUP_OPEN || early) && !overtaken) continue;
         if (v == GROUP_COMPLETE && !overtaken) {
             if (check_start(g, step, e) != PAWL_OK) return false;
             out->durable = step;

@@ -7,6 +7,9 @@
  * reads all files, the others its verdict, and all files now and then; the time between doubles while there
  * is no news. Nobody waits for anybody: a rank that says nothing only keeps steps from becoming durable.
  *
+ * A rank's file appears once it has resumed, and no step is declared durable before all files are there: with
+ * copies a step can be whole without a rank, and must not push out the one which that rank still reads.
+ *
  * By a coordinator: struct pawl_ckpt_group. Thread: the keeper's. Layout: docs/formats/group.md. Tested in
  * tests/unit/saver_group_test.c. */
 #ifndef SAVER_GROUP_H
@@ -48,6 +51,8 @@ void group_encode(const struct group_file *f, uint8_t out[GROUP_FILE_BYTES]);
 /* CORRUPT (torn, damaged), FORMAT (a newer version). */
 pawl_code group_decode(const uint8_t *data, size_t bytes, struct group_file *out, struct pawl_error *e);
 
+/* Has one of the ranks seen that the step is durable? */
+bool group_seen_durable(struct group_file *const *files, uint32_t count, uint64_t step);
 enum group_verdict { GROUP_OPEN, GROUP_COMPLETE, GROUP_NEVER };
 /* What the files of `count` ranks (null: nothing known of that one) say of a step. */
 enum group_verdict group_judge(struct group_file *const *files, uint32_t count, uint64_t step);
@@ -66,6 +71,8 @@ void group_close(struct group *g);
 /* BUSY: this rank has saved in this start before, in another process. */
 pawl_code group_check_fresh(const struct group *g, struct pawl_error *e);
 
+/* This rank has read what it resumes from, and needs it no more. */
+pawl_code group_arrive(struct group *g, struct pawl_error *e);
 /* This rank's part is committed, or never will be; `last` of those to note at this time. Errors of the file
  * are kept and told by group_poll. */
 void group_note(struct group *g, const struct group_entry *entry, bool last);

@@ -141,7 +141,7 @@ static enum group_verdict judge_unit(const struct judged *parts, uint32_t count,
     return have == first->part_count ? GROUP_COMPLETE : never ? GROUP_NEVER : GROUP_OPEN;
 }
 
-static bool seen_durable(struct group_file *const *files, uint32_t count, uint64_t step) {
+bool group_seen_durable(struct group_file *const *files, uint32_t count, uint64_t step) {
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t k = 0; files[i] != NULL && k < files[i]->entry_count; k++)
             if (files[i]->entries[k].step == step && files[i]->entries[k].durable) return true;
@@ -149,7 +149,7 @@ static bool seen_durable(struct group_file *const *files, uint32_t count, uint64
 }
 
 enum group_verdict group_judge(struct group_file *const *files, uint32_t count, uint64_t step) {
-    if (seen_durable(files, count, step)) return GROUP_COMPLETE;
+    if (group_seen_durable(files, count, step)) return GROUP_COMPLETE;
     struct judged *parts = NULL;
     uint32_t part_count = collect(files, count, step, &parts), complete = 0;
     bool never = false, whole = false;

@@ -6,11 +6,19 @@
 #include "base/mem.h"
 #include "saver/saver.h"
 
+/* A tensor cut over several units is one tensor here. Found out for a step when it is asked for. */
+struct names {
+    uint32_t *firsts; /* places in the set, of the first tensor of each name, in the set's order */
+    uint32_t count;
+    bool known;
+};
+
 struct pawl_ckpt_reader {
     struct saver_stores stores;
     struct saver_run run; /* borrowed path; null: none known */
     struct saver_marks marks;
     struct ckpt_set *set;
+    struct names *names; /* [steps] */
 };
 
 static pawl_code no_memory(struct pawl_error *e) {
@@ -37,7 +45,9 @@ static pawl_code open_reader(struct pawl_ckpt_reader *r, const char *path,
     code = find_preferred(r, options->prefer, &how.prefer, e);
     if (code == PAWL_OK) code = run_marks(&r->run, &r->marks, e);
     if (code == PAWL_OK) code = ckpt_set_open_with(r->stores.stores, r->stores.count, &how, &r->set, e);
-    return code;
+    if (code != PAWL_OK) return code;
+    r->names = calloc((size_t)ckpt_set_count(r->set) + 1, sizeof *r->names);
+    return r->names != NULL ? PAWL_OK : no_memory(e);
 }
 
 pawl_code pawl_ckpt_reader_open(const char *path, const struct pawl_ckpt_reader_options *options,
@@ -56,6 +66,8 @@ pawl_code pawl_ckpt_reader_open(const char *path, const struct pawl_ckpt_reader_
 
 void pawl_ckpt_reader_close(struct pawl_ckpt_reader *r) {
     if (r == NULL) return;
+    for (uint32_t i = 0; r->names != NULL && i < ckpt_set_count(r->set); i++) free(r->names[i].firsts);
+    free(r->names);
     ckpt_set_close(r->set);
     run_marks_close(&r->marks);
     saver_stores_close(&r->stores);
@@ -91,15 +103,57 @@ uint32_t pawl_ckpt_reader_newest(const struct pawl_ckpt_reader *r) { return save
 
 /* ---- tensors ---- */
 
+struct named {
+    const char *name;
+    uint32_t place;
+};
+
+static int by_name(const void *x, const void *y) {
+    const struct named *a = x, *b = y;
+    int order = strcmp(a->name, b->name);
+    return order != 0 ? order : a->place < b->place ? -1 : a->place > b->place;
+}
+
+static int by_place(const void *x, const void *y) {
+    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return a < b ? -1 : a > b;
+}
+
+/* Without memory nothing is known, as of a step without tensors. */
+static const struct names *names_of(const struct pawl_ckpt_reader *r, uint32_t index) {
+    static const struct names none;
+    if (index >= ckpt_set_count(r->set)) return &none;
+    struct names *n = &r->names[index];
+    uint32_t count = ckpt_set_tensor_count(r->set, index);
+    if (n->known) return n;
+    struct named *all = calloc((size_t)count + 1, sizeof *all);
+    n->firsts = calloc((size_t)count + 1, sizeof *n->firsts);
+    if (all != NULL && n->firsts != NULL) {
+        for (uint32_t i = 0; i < count; i++)
+            all[i] = (struct named){ckpt_set_tensor(r->set, index, i)->name, i};
+        qsort(all, count, sizeof *all, by_name);
+        for (uint32_t i = 0; i < count; i++)
+            if (i == 0 || strcmp(all[i - 1].name, all[i].name) != 0) n->firsts[n->count++] = all[i].place;
+        qsort(n->firsts, n->count, sizeof *n->firsts, by_place);
+        n->known = true;
+    }
+    free(all);
+    return n;
+}
+
 uint32_t pawl_ckpt_reader_tensor_count(const struct pawl_ckpt_reader *r, uint32_t index) {
-    return ckpt_set_tensor_count(r->set, index);
+    return names_of(r, index)->count;
+}
+
+static struct pawl_tensor tensor_at(const struct pawl_ckpt_reader *r, uint32_t index, uint32_t place) {
+    const struct ckpt_tensor *t = ckpt_set_tensor(r->set, index, place);
+    return (struct pawl_tensor){.name = t->name, .dtype = t->dtype, .rank = t->rank, .shape = t->shape};
 }
 
 struct pawl_tensor pawl_ckpt_reader_tensor(const struct pawl_ckpt_reader *r, uint32_t index,
                                            uint32_t tensor) {
-    const struct ckpt_tensor *t = ckpt_set_tensor(r->set, index, tensor);
-    if (t == NULL) return (struct pawl_tensor){0};
-    return (struct pawl_tensor){.name = t->name, .dtype = t->dtype, .rank = t->rank, .shape = t->shape};
+    const struct names *n = names_of(r, index);
+    return tensor < n->count ? tensor_at(r, index, n->firsts[tensor]) : (struct pawl_tensor){0};
 }
 
 static pawl_code check_index(const struct pawl_ckpt_reader *r, uint32_t index, struct pawl_error *e) {
@@ -134,7 +188,7 @@ pawl_code pawl_ckpt_reader_load(struct pawl_ckpt_reader *r, uint32_t index, cons
     if (at == count)
         return error_set(e, PAWL_NOT_FOUND, 0, "step %" PRIu64 " has no tensor '%.300s'",
                          ckpt_set_at(r->set, index)->step, name);
-    struct pawl_tensor tensor = pawl_ckpt_reader_tensor(r, index, at);
+    struct pawl_tensor tensor = tensor_at(r, index, at);
     uint64_t bytes = 0;
     code = size_of(&tensor, &bytes, e);
     if (code != PAWL_OK) return code;

@@ -193,6 +193,7 @@ pawl_code pawl_ckpt_resume(struct pawl_ckpt *c, struct pawl_ckpt_state *state, u
     }
     pawl_code code = c->stored_step == 0 ? PAWL_OK : read_stored(c, state, step, e);
     if (code == PAWL_OK) code = saver_engine(c, *step, c->engine_in_flight, e);
+    if (code == PAWL_OK) code = group_arrive(c->group, e);
     if (code != PAWL_OK) return code;
     c->settled = true;
     c->resumed_step = *step;
@@ -209,6 +210,7 @@ pawl_code pawl_ckpt_from_scratch(struct pawl_ckpt *c, struct pawl_error *e) {
                          "from scratch: only instead of resuming, before the first save");
     pawl_code code = run_mark_scratch(&c->run, c->incarnation, e);
     if (code == PAWL_OK) code = saver_engine(c, 0, c->engine_in_flight, e);
+    if (code == PAWL_OK) code = group_arrive(c->group, e);
     if (code != PAWL_OK) return code;
     c->settled = true;
     pthread_mutex_lock(&c->mutex);

@@ -170,6 +170,30 @@ static void explain_point(struct text *t, const struct pawl_tune_need *n, const 
     say(t, ". ");
 }
 
+static struct pawl_tune_rates rates_of(const struct pawl_tune_need *n, const struct pawl_tune_point *p) {
+    return (struct pawl_tune_rates){.iteration_s = n->iteration_s,
+                                    .write_s = p->write_s,
+                                    .in_flight = p->in_flight,
+                                    .stall_s = stall_of(n, p),
+                                    .overhead = n->overhead,
+                                    .mtbf_s = n->mtbf_s,
+                                    .load_s = n->load_s};
+}
+
+/* Says when fewer saves in flight would be as good for this job: what they need is then better spent. */
+static void explain_fewer(struct text *t, const struct pawl_tune_need *n, const struct pawl_tune_choice *c,
+                          const struct pawl_tune_point *points, uint32_t count) {
+    uint32_t fewest = c->point.in_flight;
+    for (uint32_t i = 0; i < count; i++) {
+        struct pawl_tune_rates rates = rates_of(n, &points[i]);
+        struct pawl_tune_interval interval;
+        if (points[i].in_flight >= fewest || !fits(n, &points[i])) continue;
+        if (pawl_tune_interval(&rates, &interval, NULL) != PAWL_OK) continue;
+        if (interval.every <= c->interval.every) fewest = points[i].in_flight;
+    }
+    if (fewest < c->point.in_flight) say(t, " This interval could also be had with %u in flight.", fewest);
+}
+
 static void explain_interval(struct text *t, const struct pawl_tune_need *n,
                              const struct pawl_tune_choice *c) {
     char a[PAWL_AMOUNT_TEXT], b[PAWL_AMOUNT_TEXT];
@@ -209,18 +233,13 @@ pawl_code pawl_tune_choose(const struct pawl_tune_need *n, const struct pawl_tun
     c.storage_bytes = tune_storage_bytes(n, best->in_flight);
     c.memory_bytes =
         memory_suffices(n, best->in_flight) ? memory_wanted(n, best->in_flight) : n->memory_bytes;
-    struct pawl_tune_rates rates = {.iteration_s = n->iteration_s,
-                                    .write_s = best->write_s,
-                                    .in_flight = best->in_flight,
-                                    .stall_s = c.stall_s,
-                                    .overhead = n->overhead,
-                                    .mtbf_s = n->mtbf_s,
-                                    .load_s = n->load_s};
+    struct pawl_tune_rates rates = rates_of(n, best);
     code = pawl_tune_interval(&rates, &c.interval, e);
     if (code != PAWL_OK) return code;
     struct text t = {c.why, sizeof c.why};
     explain_point(&t, n, &c);
     explain_interval(&t, n, &c);
+    explain_fewer(&t, n, &c, points, count);
     *out = c;
     return PAWL_OK;
 }

@@ -119,9 +119,8 @@ static pawl_code transfer_uring(const struct transfer *t, struct pawl_error *e) 
     uint32_t in_flight = 0;
     int failure = -io_uring_queue_init(t->way.depth, &ring, 0);
     if (failure != 0) return failed(t, failure, e);
-    bool stop = false;
-    while (failure == 0 ? done < t->bytes && !(stop && in_flight == 0) : in_flight > 0) {
-        stop = stop || scratch_stopped() != 0;
+    bool stop = scratch_stopped() != 0;
+    while (failure != 0 || stop ? in_flight > 0 : done < t->bytes) {
         for (; failure == 0 && !stop && in_flight < t->way.depth && next < t->bytes; in_flight++) {
             submit(t, &ring, next);
             next += t->bytes - next < t->way.piece_bytes ? t->bytes - next : t->way.piece_bytes;
@@ -131,6 +130,7 @@ static pawl_code transfer_uring(const struct transfer *t, struct pawl_error *e) 
         if (code < 0 && code != -EINTR) break; /* nothing more will come of this ring */
         int reaped = reap(&ring, &in_flight, &done);
         if (failure == 0) failure = reaped;
+        stop = stop || scratch_stopped() != 0;
     }
     io_uring_queue_exit(&ring);
     if (failure != 0) return failed(t, failure, e);

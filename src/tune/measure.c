@@ -115,9 +115,10 @@ static void shrink(struct sweep *s, uint64_t limit, const char *why) {
 static pawl_code size_probe(struct sweep *s, uint64_t free_bytes, struct pawl_error *e) {
     char need[PAWL_AMOUNT_TEXT], have[PAWL_AMOUNT_TEXT];
     const struct pawl_tune_need *n = &s->result->need;
-    uint64_t memory = memory_available(), least = n->bytes < PROBE_MIN ? n->bytes : PROBE_MIN;
+    uint64_t memory = memory_available(), least;
     s->bytes = n->bytes;
     if (s->options->probe_bytes > 0) shrink(s, s->options->probe_bytes, "as asked");
+    least = s->bytes < PROBE_MIN ? s->bytes : PROBE_MIN;
     /* A slot is its data and a header, and the file system wants a little itself. */
     shrink(s, free_bytes / (slots_of(s, s->in_flight_max) + 1), "the folder has not room for more");
     if (memory > 0) shrink(s, memory / 2, "memory");

@@ -21,13 +21,14 @@ struct samples {
 
 pawl_code stream_open(const struct stream_config *config, uint64_t *step, char why[160], struct stream *out,
                       struct pawl_error *e) {
-    struct stream s = {.config = *config, .step = step};
+    struct stream s = {.config = *config, .step = step, .durable = *step};
     struct ckpt_config engine = {.run_id = "pawl tune",
                                  .incarnation = *step + 1,
                                  .resume_step = *step,
                                  .in_flight = config->in_flight,
                                  .keep = config->keep,
                                  .chunk_bytes = config->chunk_bytes,
+                                 .writers = config->writers,
                                  .background = true};
     pawl_code code = store_open(config->folder, STORE_AUTO, false, &s.store, why, e);
     if (code != PAWL_OK) return code;
@@ -64,6 +65,17 @@ static pawl_code begin(struct stream *s, struct samples *samples, struct pawl_er
     return code;
 }
 
+/* Declares in order: a step declared durable makes the engine give up older ones that are still in flight. */
+static pawl_code declare(struct stream *s, uint64_t step, struct pawl_error *e) {
+    uint64_t before = s->durable;
+    if (step - before > 64)
+        return error_set(e, PAWL_INTERNAL, 0, "64 saves ended before step %" PRIu64 " did", before + 1);
+    s->ended |= (uint64_t)1 << (step - s->durable - 1);
+    for (; (s->ended & 1) != 0; s->ended >>= 1) s->durable++;
+    if (s->durable > before) ckpt_durable(s->engine, s->durable);
+    return PAWL_OK;
+}
+
 /* Waits for the end of one save. */
 static pawl_code end(struct stream *s, struct samples *samples, struct pawl_error *e) {
     struct ckpt_event event;
@@ -77,10 +89,9 @@ static pawl_code end(struct stream *s, struct samples *samples, struct pawl_erro
         if (e != NULL) *e = event.error;
         return event.code;
     }
-    ckpt_durable(s->engine, event.step);
     if (samples->total_count < SAMPLES_MAX)
         samples->total_s[samples->total_count++] = (double)event.total_ns * 1e-9;
-    return PAWL_OK;
+    return declare(s, event.step, e);
 }
 
 static int by_value(const void *a, const void *b) {

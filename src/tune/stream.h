@@ -26,6 +26,8 @@ struct stream {
     struct ckpt *engine;
     uint32_t writers; /* as the store took it */
     uint64_t *step; /* of the newest save in the folder, whoever made it; the caller's, for all its streams */
+    uint64_t durable; /* this step and all before it have ended */
+    uint64_t ended;   /* bit i: so has step durable + 1 + i */
 };
 
 struct stream_result {

@@ -100,8 +100,8 @@ static pawl_code parse_lines(const char *at, const char *end, bool counts, struc
 
 pawl_code trace_parse(const char *text, size_t size, struct trace *out, struct pawl_error *e) {
     static const char header[] = ",Time,GPUs";
-    struct trace t = {0};
     bool counts = size >= sizeof header - 1 && memcmp(text, header, sizeof header - 1) == 0;
+    struct trace t = {.per_machine = counts ? 4 : 1};
     pawl_code code = parse_lines(text, text + size, counts, &t, e);
     if (code == PAWL_OK)
         *out = t;
@@ -117,11 +117,11 @@ void trace_free(struct trace *t) {
 
 double trace_seconds(const struct trace *t) { return t->samples[t->count - 1].time_s; }
 
-uint32_t trace_changes(const struct trace *t, uint32_t per_machine) {
+uint32_t trace_changes(const struct trace *t) {
     uint32_t changes = 0, before = 0;
     for (uint32_t i = 0; i < t->count; i++) {
         uint32_t now = t->samples[i].count;
-        changes += (now > before ? now - before : before - now) / per_machine;
+        changes += (now > before ? now - before : before - now) / t->per_machine;
         before = now;
     }
     return changes;

@@ -20,15 +20,16 @@ struct trace_sample {
 struct trace {
     struct trace_sample *samples; /* times ascending, equal ones possible */
     uint32_t count;
+    uint32_t per_machine; /* of what is counted: 4 GPUs (as in the recording at hand), 1 node */
 };
 
 pawl_code trace_parse(const char *text, size_t size, struct trace *out, struct pawl_error *e);
 void trace_free(struct trace *t);
 double trace_seconds(const struct trace *t);
 
-/* Failures as PCcheck's script counts them: at each sample the whole number of machines of `per_machine` that
- * came or went, the start from 0 included. */
-uint32_t trace_changes(const struct trace *t, uint32_t per_machine);
+/* Failures as PCcheck's script counts them: at each sample the whole number of machines that came or
+ * went, the start from 0 included. */
+uint32_t trace_changes(const struct trace *t);
 
 /* Instants at which something went, without the start and without the end of the recording (where the count
  * falls to 0 and stays): each is one failure, however many went together. malloc'ed, ascending; *end_s is
