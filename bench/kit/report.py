@@ -121,7 +121,7 @@ class Watch:
         share = max(0.0, foreign / max(1, every - self.all))
         emit(**more, foreign_cpu_share=round(share, 3), minutes=round((time.monotonic() - self.began) / 60, 2))
         if share > FOREIGN_MAX:
-            print(f"NOTE: others used {share:.0%} of the processors meanwhile: take these figures again when it is quiet")
+            print(f"NOTE: others, the kernel among them, used {share:.0%} of the processors meanwhile: take these figures again when it is quiet")
 
 
 @contextlib.contextmanager
