@@ -256,6 +256,7 @@ static bool take_events(struct pawl_ckpt *c) {
         pthread_mutex_lock(&c->mutex);
         c->progress_seen = done;
         c->status.progress_ns = clock_now_ns();
+        ckpt_staging(c->engine, &c->status.staging_bytes, &c->status.staging_used_bytes);
         pthread_mutex_unlock(&c->mutex);
     }
     return count > 0;

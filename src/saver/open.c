@@ -211,6 +211,7 @@ pawl_code saver_engine(struct pawl_ckpt *c, uint64_t resume_step, uint32_t in_fl
     if (code == PAWL_OK) code = ckpt_open(&config, c->store, &c->engine, e);
     c->engine_resume = resume_step;
     c->engine_in_flight = in_flight;
+    if (code == PAWL_OK) ckpt_staging(c->engine, &c->status.staging_bytes, &c->status.staging_used_bytes);
     return code;
 }
 
@@ -295,7 +296,6 @@ pawl_code saver_open(const struct pawl_ckpt_options *options, const struct saver
     pawl_code code = c->outcomes == NULL || c->events == NULL
                          ? error_set(e, PAWL_MEMORY, 0, "no memory for the checkpointer")
                          : take_options(c, options, e);
-    c->status.staging_bytes = c->options.staging_bytes != 0 ? c->options.staging_bytes : SAVER_STAGING_BYTES;
     if (code == PAWL_OK) code = open_parts(c, e);
     if (code == PAWL_OK)
         *out = c;
