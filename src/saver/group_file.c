@@ -78,6 +78,7 @@ pawl_code group_decode(const uint8_t *data, size_t bytes, struct group_file *out
     out->durable = reader_u64(&r);
     bool good = reader_u64(&r) == 0 && out->entry_count <= GROUP_ENTRIES_MAX && out->rank < out->rank_count;
     for (uint32_t i = 0; good && i < out->entry_count; i++) good = get_entry(&r, &out->entries[i]);
+    while (good && r.at < GROUP_FILE_BYTES - sizeof group_magic - GROUP_SUM_BYTES) good = reader_u8(&r) == 0;
     if (good) return PAWL_OK;
     out->entry_count = 0;
     return error_set(e, PAWL_CORRUPT, 0, "a rank's file holds impossible numbers");

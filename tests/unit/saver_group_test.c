@@ -257,6 +257,35 @@ static void with_two_copies_a_step_counts_without_any_one_rank(void **unused) {
     skit_remove(path);
 }
 
+/* With copies a step is whole without rank 2; but what rank 2 is still to read must not be pushed out by it.
+ */
+static void nothing_becomes_durable_before_the_slowest_rank_has_resumed(void **unused) {
+    (void)unused;
+    char *path = skit_folder();
+    struct world w = world_open(path, "a", RANKS, 2);
+    (void)resume_all(&w);
+    save_all(&w, 1);
+    world_close(&w);
+    w = world_open(path, "b", RANKS, 2);
+    uint64_t ids[2], step = 0;
+    struct pawl_error why = {0};
+    for (uint32_t i = 0; i < 2; i++) SKIT_MUST(pawl_ckpt_resume(w.ranks[i].c, w.ranks[i].state, &step, e));
+    for (uint64_t next = 2; next <= 4; next++) {
+        for (uint32_t i = 0; i < 2; i++) ids[i] = save_rank(&w, i, next);
+        for (uint32_t i = 0; i < 2; i++) skit_wait(&w.ranks[i], ids[i], PAWL_CKPT_UNTIL_COMMITTED);
+    }
+    assert_int_equal(
+        pawl_ckpt_wait(w.ranks[0].c, ids[0], PAWL_CKPT_UNTIL_DURABLE, pawl_now() + SECOND / 10, &why),
+        PAWL_TIMEOUT);
+    assert_int_equal(status_of(&w, 0).durable_step, 1);
+    SKIT_MUST(pawl_ckpt_resume(w.ranks[2].c, w.ranks[2].state, &step, e));
+    assert_int_equal(step, 1);
+    assert_true(skit_is(w.ranks[2].memory, 1));
+    for (uint32_t i = 0; i < 2; i++) skit_wait(&w.ranks[i], ids[i], PAWL_CKPT_UNTIL_DURABLE);
+    world_close(&w);
+    skit_remove(path);
+}
+
 static void other_number_of_ranks_resumes_with_its_own_slices(void **unused) {
     (void)unused;
     char *path = skit_folder();
@@ -537,6 +566,7 @@ int main(void) {
         cmocka_unit_test(step_without_one_rank_is_not_durable_and_the_others_go_on),
         cmocka_unit_test(rank_that_fails_or_skips_makes_the_others_give_the_step_up),
         cmocka_unit_test(with_two_copies_a_step_counts_without_any_one_rank),
+        cmocka_unit_test(nothing_becomes_durable_before_the_slowest_rank_has_resumed),
         cmocka_unit_test(other_number_of_ranks_resumes_with_its_own_slices),
         cmocka_unit_test(several_ranks_need_a_name_for_their_start),
         cmocka_unit_test(name_of_a_start_that_saved_before_is_refused),
