@@ -129,21 +129,33 @@ static void what_lies_side_by_side_is_read_in_place_and_nothing_beside_it_is_tou
     save_all(w, 4096);
     uint8_t *memory = mem_alloc((COUNT + 2) * BYTES);
     assert_non_null(memory);
-    for (uint32_t order = 0; order < 3; order++) { /* in the file's; backwards; the first one twice */
+    static const struct {
+        uint32_t count, tensor[COUNT], place[COUNT]; /* place: in units of a tensor */
+        bool in_place;
+    } cases[] = {
+        {COUNT, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 4, 5, 6, 7}, true},
+        {COUNT, {7, 6, 5, 4, 3, 2, 1, 0}, {7, 6, 5, 4, 3, 2, 1, 0}, true},
+        {COUNT, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 3, 2, 1, 4, 7, 6, 5}, false}, /* halves of a chunk apart */
+        {2, {0, 0}, {0, 0}, false},                                         /* the same half twice */
+        {1, {0}, {0}, false},                                               /* half of a chunk only */
+        {1, {1}, {1}, false},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         struct ckpt_set *set = set_of(w, &none);
         struct pawl_tensor wants[COUNT];
+        bool filled[COUNT + 2] = {false};
         memset(memory, 0xA5, (COUNT + 2) * BYTES);
-        for (uint32_t i = 0; i < COUNT; i++) {
-            uint32_t t = order == 0 ? i : order == 1 ? COUNT - 1 - i : 0;
-            wants[i] = tensor_of(&w->globals[t], NULL, NULL, memory + t * BYTES);
+        for (uint32_t i = 0; i < cases[c].count; i++)
+            wants[i] =
+                tensor_of(&w->globals[cases[c].tensor[i]], NULL, NULL, memory + cases[c].place[i] * BYTES);
+        assert_int_equal(ckpt_set_read_many(set, 0, wants, cases[c].count, NULL), PAWL_OK);
+        for (uint32_t i = 0; i < cases[c].count; i++) {
+            assert_memory_equal(wants[i].data, w->globals[cases[c].tensor[i]].data, BYTES);
+            filled[cases[c].place[i]] = true;
         }
-        uint32_t count = order == 2 ? 2 : COUNT;
-        assert_int_equal(ckpt_set_read_many(set, 0, wants, count, NULL), PAWL_OK);
-        for (uint32_t i = 0; i < (order == 2 ? 1 : COUNT); i++)
-            assert_memory_equal(memory + i * BYTES, w->globals[i].data, BYTES);
-        for (uint32_t i = (order == 2 ? 1 : COUNT) * BYTES; i < (COUNT + 2) * BYTES; i++)
-            assert_int_equal(memory[i], 0xA5);
-        assert_int_equal(set->line_bytes == 0, order != 2); /* no memory but the caller's was needed */
+        for (uint32_t i = 0; i < (COUNT + 2) * BYTES; i++)
+            if (!filled[i / BYTES]) assert_int_equal(memory[i], 0xA5);
+        assert_int_equal(set->line_bytes == 0, cases[c].in_place); /* no memory but the caller's was needed */
         ckpt_set_close(set);
     }
     mem_free(memory, (COUNT + 2) * BYTES);
