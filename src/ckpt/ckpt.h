@@ -132,6 +132,8 @@ int ckpt_fd(const struct ckpt *c); /* -1 without background */
 uint32_t ckpt_in_flight(const struct ckpt *c);
 /* Operations of the device completed so far: grows as long as saves get on. Callable from any thread. */
 uint64_t ckpt_progress(const struct ckpt *c);
+/* Staging memory: all of it, and the most that was in use at once. By the engine's thread. */
+void ckpt_staging(const struct ckpt *c, uint64_t *bytes, uint64_t *used_bytes);
 
 /* The group declared `step` durable: slots of steps older than the K newest durable ones may be reused, and
  * committed parts of steps below `step` that never became durable too. Only grows. */
