@@ -7,7 +7,7 @@ help:
 	@echo 'make install  libpawl_ckpt.so, its headers and build/pawl under PREFIX (default /usr/local)'
 	@echo 'make demo     train on several workers, kill some, resume; TEXT=/path/of/a/file names the text'
 	@echo 'make check    every check and test; STAGES="lengths tsan" runs only some'
-	@echo 'make soak     fresh seeds, crashes and fuzzing for MINUTES (default 60)'
+	@echo 'make soak     power cuts in a virtual machine, fresh seeds, fuzzing: MINUTES=60 KINDS="power replay"'
 	@echo 'make bench    measure, beside the peers'
 	@echo 'make format   lay out the C code'
 	@echo 'make clean    remove build/'
@@ -29,8 +29,8 @@ check:
 	@scripts/check $(STAGES)
 
 soak:
-	@scripts/setup check
-	@scripts/soak $(MINUTES)
+	@scripts/setup soak
+	@scripts/soak $(MINUTES) $(KINDS)
 
 bench:
 	@scripts/setup check

@@ -89,11 +89,30 @@ static pawl_code scan_region(struct store *s, const char *name, uint32_t region,
     return PAWL_OK;
 }
 
+/* No log is longer by much, whatever bytes a file of that name may have. */
+#define LOG_BYTES_READ_MAX ((uint64_t)8 * RECORD_LOG_BYTES)
+
+static pawl_code check_size(struct store *s, const char *name, bool *absurd, struct pawl_error *e) {
+    struct store_file *f = NULL;
+    uint64_t bytes = 0;
+    pawl_code code = store_file_open(s, name, false, 0, &f, e);
+    if (code == PAWL_OK) code = store_file_size(f, &bytes, e);
+    store_file_close(f);
+    *absurd = bytes > LOG_BYTES_READ_MAX;
+    return code;
+}
+
 static pawl_code scan_log(struct store *s, const char *name, struct log_found *out, struct record *room,
                           struct pawl_error *e) {
     uint8_t *data = NULL;
     size_t size = 0;
-    pawl_code code = store_get(s, name, &data, &size, e);
+    bool absurd = false;
+    pawl_code code = check_size(s, name, &absurd, e);
+    if (code == PAWL_OK && absurd) {
+        note_problem(out, s, name, 0, "the log is far too long, and was not read");
+        return PAWL_OK;
+    }
+    if (code == PAWL_OK) code = store_get(s, name, &data, &size, e);
     if (code == PAWL_OK && size != RECORD_LOG_BYTES)
         note_problem(out, s, name, 0,
                      size < RECORD_LOG_BYTES ? "the log is too short" : "the log is too long");

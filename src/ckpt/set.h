@@ -1,6 +1,6 @@
 /* A set of stores opened for reading, shared by its files: set.c (scan), set_group.c (which steps are
- * complete), set_read.c (calls), set_cover.c (which stored boxes serve what is wanted), set_fetch.c (chunks
- * from devices to their targets). */
+ * complete), set_read.c (calls), set_cover.c (which stored boxes serve what is wanted), set_fetch.c and
+ * set_deliver.c (chunks from devices to their targets). */
 #ifndef CKPT_SET_H
 #define CKPT_SET_H
 

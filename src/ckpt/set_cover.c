@@ -125,7 +125,7 @@ static const struct set_bad *blocked(const struct set_call *call, uint32_t want,
     uint32_t part = call->group->refs[ref].part;
     struct box_runs runs;
     bool made = false;
-    for (uint32_t i = 0; i < call->bad_count; i++) {
+    for (uint32_t i = call->bad_count; i-- > 0;) { /* the newest first: it is why this is asked */
         const struct set_bad *bad = &call->bad[i];
         if (bad->part != part) continue;
         if (bad->chunk == UINT64_MAX) return bad;

@@ -10,7 +10,7 @@
 #include <pawl/tune.h>
 
 #include "cli/amount.h"
-#include "cli/cli.h"
+#include "cli/ckpt.h"
 
 struct arguments {
     struct pawl_bench_options options;

@@ -11,7 +11,7 @@
 #include <pawl/tune.h>
 
 #include "cli/amount.h"
-#include "cli/cli.h"
+#include "cli/ckpt.h"
 
 struct arguments {
     struct pawl_tune_options options;

@@ -11,8 +11,7 @@
 int cli_train(int argc, char **argv);
 int cli_train_help(FILE *out);
 int cli_ckpt(int argc, char **argv);
-int cli_ckpt_tune(int argc, char **argv);
-int cli_ckpt_bench(int argc, char **argv);
+int cli_ckpt_help(int argc, char **argv); /* argv[1], if any: of which subcommand */
 
 /* `pawl: error: ...`, one line, the last one on the standard error output; returns the exit code of `code`.
  */

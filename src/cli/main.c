@@ -13,13 +13,14 @@ static int print_help(FILE *out) {
                  "Usage: pawl COMMAND [ARGUMENT...]\n"
                  "\n"
                  "  train SPEC.yaml   train, or resume, the run that a spec describes\n"
-                 "  ckpt tune DIR     measure a disk, and choose how to save and how often\n"
-                 "  ckpt bench DIR    measure saving and restoring beside the disk alone\n"
+                 "  ckpt SUBCOMMAND   look at checkpoints (ls, info, verify, export, diff, rollback, gc),\n"
+                 "                    measure a disk and choose how to save (tune, bench)\n"
                  "  help [COMMAND]    this text, or that of a command\n"
                  "  version           print the version\n"
                  "\n"
-                 "Example:\n"
+                 "Examples:\n"
                  "  pawl train examples/text.yaml\n"
+                 "  pawl ckpt ls runs/text\n"
                  "\n");
     char *codes = cli_exit_codes();
     if (codes != NULL) fputs(codes, out);
@@ -35,6 +36,7 @@ static int print_version(void) {
 static int help(int argc, char **argv) {
     if (argc < 2) return print_help(stdout);
     if (strcmp(argv[1], "train") == 0) return cli_train_help(stdout);
+    if (strcmp(argv[1], "ckpt") == 0) return cli_ckpt_help(argc - 1, argv + 1);
     return cli_error(PAWL_ARGUMENT, "there is no command \"%s\": see pawl help", argv[1]);
 }
 

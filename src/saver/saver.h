@@ -30,8 +30,8 @@
 #include "saver/run.h"
 #include "saver/starts.h"
 
-#define SAVER_EVENTS        1024u                /* kept for pawl_ckpt_poll; a promise of the public header */
-#define SAVER_OUTCOMES      128u                 /* ended saves that pawl_ckpt_wait still knows */
+#define SAVER_EVENTS   1024u /* kept for pawl_ckpt_poll; a promise of the public header */
+#define SAVER_OUTCOMES 128u  /* ended saves that pawl_ckpt_wait still knows */
 /* In flight (32 at most), and twice that and two more that are committed and not decided. */
 #define SAVER_TASKS_MAX (3 * CKPT_IN_FLIGHT_MAX + 2)
 #define SAVER_UNITS_MAX 64u /* units that one rank saves of one step */

@@ -1,7 +1,8 @@
 /* pawl_tune: measures this device with real saves and chooses.
  *
- * First the yardstick (device.h), then saves through the engine: with one in flight over chunk sizes and
- * writers, each dimension only as long as it gains something; then more in flight, around the best of those.
+ * First the yardstick (device.h), then saves through the engine: with one in flight for some chunk sizes the
+ * number of writers, up or down from the usual as long as it gains something; then more in flight, around the
+ * best of those.
  * Tw comes from the rate of a full pipe (stream.h). Everything lies in a scratch folder that is removed on
  * every way out. Fewer bytes than asked are saved where memory, disk or time do not allow more; times are
  * then scaled up and the result says so. Tested in tests/unit/tune_measure_test.c. */
@@ -28,13 +29,15 @@
 #define GAIN  0.02
 #define TRIES 2
 /* A sweep makes about this many saves; more than the time allows make the probe smaller. */
-#define SWEEP_SAVES 150
+#define SWEEP_SAVES 300
 #define PROBE_MIN   ((uint64_t)4 << 20)
 
-static const uint64_t chunk_choices[] = {(uint64_t)1 << 20, (uint64_t)4 << 20, (uint64_t)16 << 20};
+static const uint64_t chunk_choices[] = {(uint64_t)4 << 20, (uint64_t)1 << 20, (uint64_t)16 << 20};
 static const uint32_t writer_choices[] = {2, 4, 8, 16, 32};
 #define CHUNKS  (sizeof chunk_choices / sizeof chunk_choices[0])
 #define WRITERS (sizeof writer_choices / sizeof writer_choices[0])
+/* Where the search for the number of writers begins: 8. */
+#define WRITERS_FIRST 2u
 
 struct sweep {
     const struct pawl_tune_options *options;
@@ -217,23 +220,36 @@ static pawl_code measure_point(struct sweep *s, uint32_t in_flight, uint32_t wri
     return code;
 }
 
-/* Over the writers, up, until nothing is gained; the best of them in *best_s and, by place, *best. */
-static pawl_code sweep_writers(struct sweep *s, uint64_t chunk_bytes, double *best_s, uint32_t *best,
-                               struct pawl_error *e) {
+static bool time_is_over(struct sweep *s) {
+    /* The first point is always measured: without one there is no choice. */
+    s->late = s->late || (s->result->point_count > 0 && clock_now_ns() > s->deadline_ns);
+    return s->late;
+}
+
+/* From place `from` of the writers one way until TRIES steps gained nothing; *best is the best place so far.
+ */
+static pawl_code climb(struct sweep *s, uint64_t chunk_bytes, int from, int way, double *best_s,
+                       uint32_t *best, struct pawl_error *e) {
     pawl_code code = PAWL_OK;
-    *best_s = INFINITY;
-    for (uint32_t i = 0, tries = 0; i < WRITERS && tries < TRIES && code == PAWL_OK; i++) {
+    for (int i = from, tries = 0; i >= 0 && i < (int)WRITERS && tries < TRIES && code == PAWL_OK; i += way) {
         double seconds = INFINITY;
-        if (s->result->point_count > 0 && clock_now_ns() > s->deadline_ns) {
-            s->late = true;
-            break;
-        }
+        if (time_is_over(s)) break;
         code = measure_point(s, 1, writer_choices[i], chunk_bytes, &seconds, e);
         tries = seconds < *best_s * (1 - GAIN) ? 0 : tries + 1;
         if (seconds >= *best_s) continue;
         *best_s = seconds;
-        *best = i;
+        *best = (uint32_t)i;
     }
+    return code;
+}
+
+/* Writers for this chunk size: from *best up, and down where that gained nothing. */
+static pawl_code sweep_writers(struct sweep *s, uint64_t chunk_bytes, double *best_s, uint32_t *best,
+                               struct pawl_error *e) {
+    uint32_t from = *best;
+    *best_s = INFINITY;
+    pawl_code code = climb(s, chunk_bytes, (int)from, 1, best_s, best, e);
+    if (code == PAWL_OK && *best == from) code = climb(s, chunk_bytes, (int)from - 1, -1, best_s, best, e);
     return code;
 }
 
@@ -250,8 +266,7 @@ static pawl_code sweep_more(struct sweep *s, uint64_t chunk_bytes, uint32_t writ
         double least_s = INFINITY;
         for (uint32_t i = writers; i < WRITERS && i < writers + 2 && code == PAWL_OK; i++) {
             double seconds = INFINITY;
-            s->late = s->late || clock_now_ns() > s->deadline_ns;
-            if (s->late) return PAWL_OK;
+            if (time_is_over(s)) return PAWL_OK;
             code = measure_point(s, n, writer_choices[i], chunk_bytes, &seconds, e);
             least_s = fmin(least_s, seconds);
         }
@@ -264,12 +279,11 @@ static pawl_code sweep_more(struct sweep *s, uint64_t chunk_bytes, uint32_t writ
 static pawl_code sweep_all(struct sweep *s, struct pawl_error *e) {
     double best_s = INFINITY;
     uint64_t chunk_bytes = chunk_at(s, 0);
-    uint32_t writers = 0;
+    uint32_t writers = WRITERS_FIRST;
     pawl_code code = PAWL_OK;
-    for (size_t i = 0; i < CHUNKS && code == PAWL_OK && !s->late; i++) {
+    for (size_t i = 0; i < CHUNKS && code == PAWL_OK && !time_is_over(s); i++) {
         double seconds;
-        uint32_t at = 0;
-        if (i > 0 && chunk_at(s, i) == chunk_at(s, i - 1)) break;
+        uint32_t at = writers;
         code = sweep_writers(s, chunk_at(s, i), &seconds, &at, e);
         if (seconds >= best_s) continue;
         best_s = seconds;

@@ -3,7 +3,7 @@
  * What a save policy is worth where failures come from a recorded trace, and the yardstick for the closed
  * forms of interval.c. At a failure the job goes back to the newest save that was durable by then and pays
  * load_s; what was in flight is lost. The device serves c saves at once at 1 + (speedup - 1)(c - 1)/(N - 1)
- * times the rate of one, shared evenly. Pure and deterministic. Tested in tests/unit/tune_replay_test.c and
+ * times the rate of one, shared evenly. Pure and deterministic. Tested in tests/unit/tune_interval_test.c and
  * tests/golden/tune_goodput_test.c. */
 #ifndef TUNE_REPLAY_H
 #define TUNE_REPLAY_H

@@ -1,7 +1,7 @@
 /* The last values of a measurement, and what is typical of them whatever a few of them say.
  *
  * Median and median absolute deviation: up to half of the values may be wild. Pure; no memory of its own.
- * Tested in tests/unit/tune_window_test.c. */
+ * Tested in tests/unit/tune_units_test.c. */
 #ifndef TUNE_WINDOW_H
 #define TUNE_WINDOW_H
 

@@ -56,11 +56,10 @@ static void two_thousand_saves_leave_the_memory_as_it_was(void **unused) {
 static void saves_asked_for_faster_than_the_disk_are_skipped_and_counted(void **unused) {
     (void)unused;
     char *path = fast_folder();
-    struct skit_rank r = skit_open(&(struct pawl_ckpt_options){.path = path,
-                                                               .staging_bytes = 1 << 20,
-                                                               .chunk_bytes = 65536,
-                                                               .full = PAWL_CKPT_SKIP},
-                                   skit_state_new(0, 1, 0));
+    struct skit_rank r = skit_open(
+        &(struct pawl_ckpt_options){
+            .path = path, .staging_bytes = 1 << 20, .chunk_bytes = 65536, .full = PAWL_CKPT_SKIP},
+        skit_state_new(0, 1, 0));
     size_t blocks = 0;
     struct pawl_ckpt_status s;
     uint64_t asked = 0;
