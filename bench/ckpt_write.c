@@ -109,7 +109,6 @@ static void side_open(struct bench *b, struct side *s, const char *name, uint64_
     s->config.keep = 1;
     s->config.chunk_bytes = chunk_bytes;
     s->config.background = true;
-    if (getenv("W")) s->config.writers = (uint32_t)atoi(getenv("W"));
     if (store_open(s->folder, STORE_AUTO, false, &s->store, why, &e) != PAWL_OK) stop("open", e.text);
     if (ckpt_open(&s->config, s->store, &s->engine, &e) != PAWL_OK) stop("engine", e.text);
     if (ckpt_layout_new(s->tensors, s->tensor_count, &s->layout, &e) != PAWL_OK) stop("layout", e.text);
@@ -282,7 +281,8 @@ int main(int argc, char **argv) {
     snprintf(b.raw.folder, sizeof b.raw.folder, "%s", argv[1]);
     prepare(&b, number(argc, argv, 4, 0) << 10, why);
     for (uint32_t round = 0; round < rounds; round++)
-        for (int kind = 0; kind < KINDS; kind++) measure(&b, (enum kind)((kind + (int)round) % KINDS), round);
+        for (uint64_t i = 0; i < KINDS; i++) /* in another order each time: what ran before matters */
+            measure(&b, (enum kind)rng_permute(round, i, KINDS), round);
     if (memcmp(b.data, b.out, b.bytes) != 0) stop("restore", "wrong bytes");
     print_results(&b, rounds, why);
     side_close(&b.whole);
