@@ -14,8 +14,9 @@
  * alone.
  *
  * READER. ckpt_set scans any number of stores (folders), finds complete steps, newest first, and reads
- * tensors whole or by rows from whichever parts hold them, verifying the checksum of every chunk it touches:
- * it returns bytes that match or CORRUPT naming file, tensor and chunk. A missing checksum is a failure.
+ * tensors, whole or any box of them, from whichever parts hold them, verifying the checksum of every chunk it
+ * touches: it returns bytes that match or CORRUPT naming file, tensor and chunk. A missing checksum is a
+ * failure, unless the slot says that it has none and the caller accepts that.
  *
  * Threads: an engine belongs to one thread; with `background` it has a thread of its own that does the I/O
  * and the checksums, and ckpt_fd becomes readable when ckpt_poll has news. Without, the owner drives it by
@@ -61,7 +62,8 @@ void ckpt_layout_release(struct ckpt_layout *layout); /* accepts null */
 
 /* One rank's share when `part_count` replicas that hold the same tensors write them together: every element
  * of every tensor is in exactly one share, shares differ by little more than a row in bytes. Deterministic:
- * all replicas that pass equal tensors get matching shares. */
+ * all replicas that pass equal tensors get matching shares. Cut along the first dimension that has several
+ * indices. Names and shapes in it are those of the given tensors, which must stay as long. */
 struct ckpt_share {
     struct pawl_tensor *tensors;
     uint32_t count;

@@ -249,7 +249,6 @@ static int in_reading_order(const void *x, const void *y) {
     const struct set_use *a = x, *b = y;
     if (a->store != b->store) return a->store < b->store ? -1 : 1;
     if (a->part != b->part) return a->part < b->part ? -1 : 1;
-    if (a->chunk != b->chunk) return a->chunk < b->chunk ? -1 : 1;
     if (a->at != b->at) return a->at < b->at ? -1 : 1;
     return a->piece < b->piece ? -1 : a->piece > b->piece;
 }

@@ -158,8 +158,11 @@ static pawl_code verify_chunks(struct set_call *call, struct pawl_error *e) {
     pawl_code code = PAWL_OK;
     for (uint32_t i = 0; i < call->group->part_count && code == PAWL_OK; i++) {
         uint32_t part = call->group->parts[i];
-        for (uint64_t k = 0; k < call->set->parts[part].info.chunk_count && code == PAWL_OK; k++)
-            code = set_add_use(call, (struct set_use){.part = part, .piece = SET_NO_PIECE, .chunk = k}, e);
+        const struct slot_info *s = &call->set->parts[part].info;
+        for (uint64_t k = 0; k < s->chunk_count && code == PAWL_OK; k++) {
+            struct set_use use = {.part = part, .piece = SET_NO_PIECE, .chunk = k, .at = s->chunks[k].offset};
+            code = set_add_use(call, use, e);
+        }
     }
     if (code == PAWL_OK) set_sort_uses(call);
     return code == PAWL_OK ? set_fetch(call, e) : code;
