@@ -159,17 +159,30 @@ static struct pawl_ckpt_status status_of(const struct world *w, uint32_t rank) {
     return s;
 }
 
+static uint32_t count_slots(const char *path, uint32_t rank) {
+    char folder[512];
+    uint32_t count = 0;
+    snprintf(folder, sizeof folder, "%s/store/rank-%04u", path, rank);
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (const struct dirent *d; (d = readdir(dir)) != NULL;) count += strncmp(d->d_name, "slot-", 5) == 0;
+    closedir(dir);
+    return count;
+}
+
 static void ranks_agree_on_durable_steps_and_resume_at_the_same_one(void **unused) {
     (void)unused;
     char *path = skit_folder();
     struct world w = world_open(path, "a", RANKS, 0);
     assert_int_equal(resume_all(&w), 0);
-    for (uint64_t step = 1; step <= 4; step++) save_all(&w, step);
-    for (uint32_t i = 0; i < RANKS; i++) assert_int_equal(status_of(&w, i).durable_step, 4);
+    for (uint64_t step = 1; step <= 12; step++) save_all(&w, step);
+    for (uint32_t i = 0; i < RANKS; i++) assert_int_equal(status_of(&w, i).durable_step, 12);
     world_close(&w);
+    for (uint32_t i = 0; i < RANKS; i++)
+        assert_true(count_slots(path, i) <= 2 + 1 + 1); /* in flight, kept, spare */
     w = world_open(path, "b", RANKS, 0);
-    assert_int_equal(resume_all(&w), 4);
-    save_all(&w, 5);
+    assert_int_equal(resume_all(&w), 12);
+    save_all(&w, 13);
     world_close(&w);
     skit_remove(path);
 }
