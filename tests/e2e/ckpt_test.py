@@ -3,6 +3,7 @@
 Standard library, and for two tests torch, safetensors and transformers (skipped without). PAWL_BUILD_DIR names
 the folder that holds the command and the program that makes run folders (default: build)."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -550,6 +551,15 @@ save: {{every: 1, in_flight: 2, keep: 2, export_dir: {self.root / "own"}}}
         self.assertEqual(len(self.json("rollback", folder, 2, "--dry-run")["changes"]), 4)
         writer.communicate(timeout=TIMEOUT)
         self.assertEqual(self.json("rollback", folder, 2, "--yes")["newest"], 2)
+
+    def test_a_launcher_between_two_starts_of_its_workers_is_in_the_way_too(self):
+        folder = self.make(1, 2)
+        with open(folder / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.error(BUSY, "rollback", folder, 1, "--yes")
+            self.error(BUSY, "gc", folder, "--keep", 1)
+        self.assertEqual(self.json("ls", folder)["current"], 2)
+        self.pawl("rollback", folder, 1, "--yes")
 
     def test_readers_beside_a_busy_writer_never_see_damage(self):
         folder = self.make(1)
