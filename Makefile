@@ -1,11 +1,13 @@
 # The short names for what people do here; the work is in scripts/ and CMakeLists.txt.
-.PHONY: help build demo check soak bench format clean
+.PHONY: help build install demo check soak bench format clean
+PREFIX ?= /usr/local
 
 help:
 	@echo 'make build    install what is missing, compile build/pawl'
+	@echo 'make install  libpawl_ckpt.so, its headers and build/pawl under PREFIX (default /usr/local)'
 	@echo 'make demo     train on several workers, kill some, resume; TEXT=/path/of/a/file names the text'
 	@echo 'make check    every check and test; STAGES="lengths tsan" runs only some'
-	@echo 'make soak     fresh seeds, crashes and fuzzing for MINUTES (default 60)'
+	@echo 'make soak     power cuts in a virtual machine, fresh seeds, fuzzing: MINUTES=60 KINDS="power replay"'
 	@echo 'make bench    measure, beside the peers'
 	@echo 'make format   lay out the C code'
 	@echo 'make clean    remove build/'
@@ -13,6 +15,9 @@ help:
 build:
 	@scripts/setup build
 	@scripts/build build
+
+install: build
+	@cmake=$$(. scripts/tools.sh && find_cmake) && "$$cmake" --install build --prefix '$(PREFIX)'
 
 demo:
 	@scripts/setup demo
@@ -24,8 +29,8 @@ check:
 	@scripts/check $(STAGES)
 
 soak:
-	@scripts/setup check
-	@scripts/soak $(MINUTES)
+	@scripts/setup soak
+	@scripts/soak $(MINUTES) $(KINDS)
 
 bench:
 	@scripts/setup check

@@ -1,10 +1,11 @@
 /* Rate of a store beside the device's own: a raw O_DIRECT io_uring writer at the best piece size and depth
- * that a quick sweep finds, a writer of a few pwrite threads, and the store by its own functions, each into
- * preallocated files that take turns; then reading. Rounds interleaved, medians, one JSON object on stdout.
+ * that a quick sweep finds, the same with its memory registered, a few pwrite threads, fio where it is
+ * installed, and the store by its own functions, with memory registered and not; each into preallocated files
+ * that take turns. Then reading. Rounds interleaved, medians, one JSON object on stdout. The flush at the end
+ * belongs to every writer's time; making rings and registering memory, done once in a run, to nobody's.
  *
- *   bench_store_write FOLDER [MIB] [ROUNDS] [KIND: auto uring plain pmem]
- *
- * The store runs with memory registered and not. The flush at the end belongs to every side. */
+ *   bench_store_write [FOLDER] [MIB] [ROUNDS] [auto|uring|plain|pmem] [huge|small: pages of the memory] */
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -37,18 +39,21 @@ static const struct shape shapes[] = {{1u << 20, 4}, {1u << 20, 8}, {1u << 20, 1
 
 enum kind {
     RAW_WRITE,
-    RAW_WRITE_FIXED,
+    RAW_WRITE_REGISTERED,
     THREAD_WRITE,
+    FIO_WRITE,
     STORE_WRITE,
-    STORE_WRITE_REG,
+    STORE_WRITE_REGISTERED,
     RAW_READ,
+    FIO_READ,
     STORE_READ,
-    STORE_READ_REG,
+    STORE_READ_REGISTERED,
     KINDS
 };
-static const char *const kind_names[KINDS] = {"raw_write",   "raw_write_registered",   "pwrite_threads",
-                                              "store_write", "store_write_registered", "raw_read",
-                                              "store_read",  "store_read_registered"};
+static const char *const kind_names[KINDS] = {
+    "raw_write",   "raw_write_registered",   "pwrite_threads", "fio_write",
+    "store_write", "store_write_registered", "raw_read",       "fio_read",
+    "store_read",  "store_read_registered"};
 
 struct bench {
     char folder[400];
@@ -58,6 +63,7 @@ struct bench {
     struct store_file *files[FILES];
     struct shape best;
     uint32_t turn;
+    bool fio;
     double seconds[KINDS][ROUNDS_MAX], cpu[KINDS][ROUNDS_MAX];
 };
 
@@ -94,7 +100,6 @@ static void raw_prepare(struct bench *b, struct io_uring_sqe *sqe, int fd, size_
         io_uring_prep_read(sqe, fd, b->out + at, (unsigned)piece, at);
 }
 
-/* The ring and the registration are made before the clock starts. */
 static double raw_transfer(struct bench *b, struct shape shape, bool write_it, bool fixed) {
     struct io_uring ring;
     int fd = raw_open(b, b->turn++, O_DIRECT);
@@ -159,6 +164,29 @@ static double thread_transfer(struct bench *b) {
     return seconds;
 }
 
+/* fio's own figure, or 0: its processor time is not ours to see. */
+static double fio_transfer(struct bench *b, bool write_it) {
+    char command[1200], text[65536];
+    snprintf(
+        command, sizeof command,
+        "fio --name=x --filename='%s/raw-%u.bin' --rw=%s --bs=%zu --iodepth=%u --ioengine=io_uring --direct=1"
+        " --size=%zu --overwrite=1 --end_fsync=1 --output-format=json 2>/dev/null",
+        b->folder, b->turn++ % FILES, write_it ? "write" : "read", b->best.piece, b->best.depth, b->bytes);
+    FILE *pipe = popen(command, "r");
+    if (pipe == NULL) return 0;
+    size_t size = fread(text, 1, sizeof text - 1, pipe);
+    text[size] = 0;
+    if (pclose(pipe) != 0) return 0;
+    const char *begin = strchr(text, '{');
+    cJSON *all = begin != NULL ? cJSON_Parse(begin) : NULL;
+    const cJSON *job = cJSON_GetArrayItem(cJSON_GetObjectItem(all, "jobs"), 0);
+    const cJSON *rate =
+        cJSON_GetObjectItem(cJSON_GetObjectItem(job, write_it ? "write" : "read"), "bw_bytes");
+    double seconds = cJSON_IsNumber(rate) && rate->valuedouble > 0 ? (double)b->bytes / rate->valuedouble : 0;
+    cJSON_Delete(all);
+    return seconds;
+}
+
 static void sweep(struct bench *b) {
     double best = 1e9;
     for (size_t i = 0; i < SHAPES; i++) {
@@ -207,39 +235,41 @@ static double store_transfer(struct bench *b, bool write_it) {
     return (double)(clock_now_ns() - begin) * 1e-9;
 }
 
-static double registered_transfer(struct bench *b, bool write_it) {
-    uint8_t *memory = write_it ? b->data : b->out;
-    store_register(b->store, memory, b->bytes);
-    double cpu = cpu_now(), seconds = store_transfer(b, write_it);
-    b->cpu[write_it ? STORE_WRITE_REG : STORE_READ_REG][0] = cpu_now() - cpu;
-    store_unregister(b->store, memory);
-    return seconds;
-}
-
 /* ---- rounds ---- */
 
 static double run(struct bench *b, enum kind kind) {
     switch (kind) {
     case RAW_WRITE:
         return raw_transfer(b, b->best, true, false);
-    case RAW_WRITE_FIXED:
+    case RAW_WRITE_REGISTERED:
         return raw_transfer(b, b->best, true, true);
     case THREAD_WRITE:
         return thread_transfer(b);
-    case STORE_WRITE:
-        return store_transfer(b, true);
-    case STORE_WRITE_REG:
-        return registered_transfer(b, true);
+    case FIO_WRITE:
+    case FIO_READ:
+        return fio_transfer(b, kind == FIO_WRITE);
     case RAW_READ:
         return raw_transfer(b, b->best, false, false);
+    case STORE_WRITE:
+    case STORE_WRITE_REGISTERED:
+        return store_transfer(b, true);
     case STORE_READ:
+    case STORE_READ_REGISTERED:
         return store_transfer(b, false);
-    case STORE_READ_REG:
-        return registered_transfer(b, false);
     case KINDS:
         break;
     }
     return 0;
+}
+
+static void measure(struct bench *b, enum kind kind, uint32_t round) {
+    bool registered = kind == STORE_WRITE_REGISTERED || kind == STORE_READ_REGISTERED;
+    uint8_t *memory = kind == STORE_WRITE_REGISTERED ? b->data : b->out;
+    if (registered) store_register(b->store, memory, b->bytes);
+    double cpu = cpu_now();
+    b->seconds[kind][round] = run(b, kind);
+    b->cpu[kind][round] = cpu_now() - cpu;
+    if (registered) store_unregister(b->store, memory);
 }
 
 static int by_value(const void *a, const void *b) {
@@ -251,6 +281,8 @@ static double median(double *values, uint32_t count) {
     qsort(values, count, sizeof *values, by_value);
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
+
+static double largest(double a, double b) { return a > b ? a : b; }
 
 static void print_results(struct bench *b, uint32_t rounds, const char *why) {
     double rate[KINDS], gigabytes = (double)b->bytes * 1e-9;
@@ -264,19 +296,22 @@ static void print_results(struct bench *b, uint32_t rounds, const char *why) {
     json_i64(&j, "raw_depth", b->best.depth);
     json_i64(&j, "store_depth", store_depth(b->store));
     for (int kind = 0; kind < KINDS; kind++) {
-        rate[kind] = gigabytes / median(b->seconds[kind], rounds);
+        bool fio = kind == FIO_WRITE || kind == FIO_READ;
+        rate[kind] = fio && !b->fio ? 0 : gigabytes / median(b->seconds[kind], rounds);
+        if (fio && !b->fio) continue;
         json_object(&j, kind_names[kind]);
         json_f64(&j, "gb_per_s", rate[kind]);
         json_f64(&j, "gb_per_s_min", gigabytes / b->seconds[kind][rounds - 1]);
         json_f64(&j, "gb_per_s_max", gigabytes / b->seconds[kind][0]);
-        json_f64(&j, "cpu_s_per_gb", median(b->cpu[kind], rounds) / gigabytes);
+        if (!fio) json_f64(&j, "cpu_s_per_gb", median(b->cpu[kind], rounds) / gigabytes);
         json_end_object(&j);
     }
-    double best_raw = rate[RAW_WRITE] > rate[RAW_WRITE_FIXED] ? rate[RAW_WRITE] : rate[RAW_WRITE_FIXED];
-    json_f64(&j, "write_to_raw", rate[STORE_WRITE] / best_raw);
-    json_f64(&j, "write_registered_to_raw", rate[STORE_WRITE_REG] / best_raw);
-    json_f64(&j, "read_to_raw", rate[STORE_READ] / rate[RAW_READ]);
-    json_f64(&j, "read_registered_to_raw", rate[STORE_READ_REG] / rate[RAW_READ]);
+    double write = largest(rate[RAW_WRITE], largest(rate[RAW_WRITE_REGISTERED], rate[FIO_WRITE]));
+    double read = largest(rate[RAW_READ], rate[FIO_READ]);
+    json_f64(&j, "write_to_best_raw", rate[STORE_WRITE] / write);
+    json_f64(&j, "write_registered_to_best_raw", rate[STORE_WRITE_REGISTERED] / write);
+    json_f64(&j, "read_to_best_raw", rate[STORE_READ] / read);
+    json_f64(&j, "read_registered_to_best_raw", rate[STORE_READ_REGISTERED] / read);
     json_end_object(&j);
     bytes_put_u8(&text, 0);
     if (!text.failed) puts((const char *)text.data);
@@ -294,44 +329,61 @@ static enum store_kind kind_of(const char *text) {
     return STORE_AUTO;
 }
 
-int main(int argc, char **argv) {
-    static struct bench b;
-    char why[160] = "";
+static uint8_t *memory_of(size_t bytes, bool small_pages) {
+    if (!small_pages) return mem_alloc(bytes);
+    uint8_t *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return NULL;
+    return madvise(base, bytes, MADV_NOHUGEPAGE) == 0 ? base : NULL;
+}
+
+static void begin(struct bench *b, enum store_kind kind, bool small_pages, char why[160]) {
     struct pawl_error e = {0};
-    if (argc < 2) stop("usage", "bench_store_write FOLDER [MIB] [ROUNDS] [KIND]");
-    b.bytes = number(argc, argv, 2, 512) << 20;
-    uint32_t rounds = (uint32_t)number(argc, argv, 3, 7);
-    if (rounds < 1 || rounds > ROUNDS_MAX || b.bytes == 0) stop("arguments", "MIB >= 1, ROUNDS 1 to 64");
-    snprintf(b.folder, sizeof b.folder, "%s", argv[1]);
-    b.data = mem_alloc(b.bytes);
-    b.out = mem_alloc(b.bytes);
-    if (b.data == NULL || b.out == NULL) stop("memory", "none");
-    for (size_t i = 0; i < b.bytes; i += 8) {
+    b->data = memory_of(b->bytes, small_pages);
+    b->out = memory_of(b->bytes, small_pages);
+    if (b->data == NULL || b->out == NULL) stop("memory", "none");
+    for (size_t i = 0; i < b->bytes; i += 8) {
         uint64_t v = i * 0x9e3779b97f4a7c15u;
-        memcpy(b.data + i, &v, 8);
+        memcpy(b->data + i, &v, 8);
     }
-    memset(b.out, 1, b.bytes);
-    if (store_open(b.folder, kind_of(argc > 4 ? argv[4] : "auto"), false, &b.store, why, &e) != PAWL_OK)
-        stop("open", e.text);
+    memset(b->out, 1, b->bytes);
+    if (store_open(b->folder, kind, false, &b->store, why, &e) != PAWL_OK) stop("open", e.text);
     for (uint32_t i = 0; i < FILES; i++) {
         char name[32];
         snprintf(name, sizeof name, "file-%u", i);
-        if (store_file_open(b.store, name, true, b.bytes, &b.files[i], &e) != PAWL_OK) stop("open", e.text);
+        if (store_file_open(b->store, name, true, b->bytes, &b->files[i], &e) != PAWL_OK)
+            stop("open", e.text);
     }
+}
+
+static void end(struct bench *b) {
+    for (uint32_t i = 0; i < FILES; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "file-%u", i);
+        store_file_close(b->files[i]);
+        (void)store_remove(b->store, name, NULL);
+        snprintf(name, sizeof name, "raw-%u.bin", i);
+        (void)store_remove(b->store, name, NULL);
+    }
+    store_close(b->store);
+}
+
+int main(int argc, char **argv) {
+    static struct bench b;
+    char why[160] = "";
+    b.bytes = number(argc, argv, 2, 512) << 20;
+    uint32_t rounds = (uint32_t)number(argc, argv, 3, 8);
+    if (rounds < 1 || rounds > ROUNDS_MAX || b.bytes == 0) stop("arguments", "MIB >= 1, ROUNDS 1 to 64");
+    snprintf(b.folder, sizeof b.folder, "%s", argc > 1 ? argv[1] : "build/bench-store");
+    begin(&b, kind_of(argc > 4 ? argv[4] : "auto"), argc > 5 && strcmp(argv[5], "small") == 0, why);
     sweep(&b);
+    b.fio = fio_transfer(&b, true) > 0;
     for (uint32_t i = 0; i < FILES; i++)
         (void)store_transfer(&b, true); /* every file once, like the raw ones */
-    for (uint32_t round = 0; round < rounds; round++)
-        for (int kind = 0; kind < KINDS; kind++) {
-            double cpu = cpu_now();
-            b.seconds[kind][round] = run(&b, (enum kind)kind);
-            b.cpu[kind][round] = cpu_now() - cpu;
-        }
+    for (uint32_t round = 0; round < rounds;
+         round++) /* there and back: each has either neighbour before it */
+        for (int i = 0; i < KINDS; i++) measure(&b, (enum kind)(round % 2 == 0 ? i : KINDS - 1 - i), round);
     if (memcmp(b.data, b.out, b.bytes) != 0) stop("read", "wrong bytes");
     print_results(&b, rounds, why);
-    for (uint32_t i = 0; i < FILES; i++) store_file_close(b.files[i]);
-    store_close(b.store);
-    mem_free(b.data, b.bytes);
-    mem_free(b.out, b.bytes);
+    end(&b);
     return 0;
 }

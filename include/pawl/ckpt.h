@@ -23,10 +23,12 @@
  * own for copying, checksums and the device, so a save goes on while the caller computes or sleeps; no call
  * but those that say so blocks on the device. Errors of background work are returned by the next
  * pawl_ckpt_save or _declare (see `tolerate`), by _wait for that save, by _close, and in any case by events.
+ * The thread starts with the first save; a child of fork(2) must not use what its parent opened.
  *
  * Several ranks. Every rank opens the same path with its rank and rank_count and writes only below its own
  * folder, store/rank-NNNN. Which steps are complete is decided from the stored files alone (docs/formats):
- * by any number of ranks, on a copy, without a process of the run. */
+ * by any number of ranks, on a copy, without a process of the run. Contract in prose: docs/checkpointing.md.
+ * Implemented in src/saver, tested in tests/unit/saver_*, tests/crash/saver_*. */
 #ifndef PAWL_CKPT_H
 #define PAWL_CKPT_H
 
@@ -56,8 +58,8 @@ enum pawl_ckpt_event_kind {
     PAWL_CKPT_DURABLE,   /* every rank's does: the step can be resumed from */
     PAWL_CKPT_SKIPPED,
     PAWL_CKPT_CANCELLED, /* given up on request, or overtaken by newer durable steps */
-    PAWL_CKPT_FAILED,
-    PAWL_CKPT_INTERVAL /* `every` was changed by the cadence; `text` says why */
+    PAWL_CKPT_FAILED,    /* with id 0: a damaged step that resuming passed over */
+    PAWL_CKPT_INTERVAL   /* `every` was changed by the cadence; `text` says why */
 };
 const char *pawl_ckpt_event_name(enum pawl_ckpt_event_kind kind); /* "captured" */
 
@@ -74,11 +76,13 @@ struct pawl_ckpt_event {
 };
 
 /* How ranks agree which step is durable. The built-in one (a null pointer in the options) needs nothing but
- * the files: each rank looks at the others' commit logs. A coordinator can do it faster. Called by the
- * engine's thread; none may block. */
+ * the files: each rank looks at what the others say they have committed. A coordinator can do it faster. It
+ * declares nothing durable before all ranks have resumed, since it is then that the step resumed from may be
+ * overwritten. Called by the engine's thread; none may block. */
 struct pawl_ckpt_group {
     void *context;
-    /* This rank's part of `step` is committed; or it never will be (cancelled or failed). */
+    /* This rank's part of `step` is committed; or it never will be (cancelled, failed or skipped). Once per
+     * save: twice for a step of which this rank saves two units. */
     void (*committed)(void *context, uint64_t step);
     void (*failed)(void *context, uint64_t step);
     /* News since the last call: *durable, the newest step that all ranks committed (0: none yet), and
@@ -102,7 +106,9 @@ struct pawl_ckpt_options {             /* all zero but `path` is valid */
     uint32_t in_flight;                  /* N, 1 to 32; 0: 2 */
     uint32_t keep;                       /* K, durable steps kept, 1 to 64; 0: 1 */
     enum pawl_ckpt_full full;
-    uint32_t tolerate; /* failed saves in a row that are only told as events; one more is an error */
+    /* Failed saves in a row that are only told as events; one more is an error. Those at the very end are
+     * returned by pawl_ckpt_close: who ends well has its last step. */
+    uint32_t tolerate;
     enum pawl_ckpt_backend backend;
     uint32_t writers;       /* operations at the device at once; 0: chosen */
     uint64_t chunk_bytes;   /* multiple of 4096; 0: chosen */
@@ -110,7 +116,7 @@ struct pawl_ckpt_options {             /* all zero but `path` is valid */
     bool unchecked;         /* no checksums: every restore then has to ask for it too */
     /* Cadence, for pawl_ckpt_due: a fixed interval, or (0) the shortest that keeps the slowdown under
      * `overhead` (0: 0.03), stretched towards the optimum for `mtbf_s` seconds between failures when given.
-     */
+     * Several ranks measure different things: give `every`, or let one rank ask and tell the others. */
     uint64_t every;
     double overhead, mtbf_s;
     /* Told of every event, by the engine's thread; must not call back into pawl but pawl_ckpt_status. */
@@ -121,8 +127,10 @@ struct pawl_ckpt_options {             /* all zero but `path` is valid */
 struct pawl_ckpt;
 struct pawl_ckpt_state;
 
-/* Open the run's folder for this rank: makes it, or goes on with what is there. Errors: BUSY (another process
- * writes there, named), FOREIGN, CORRUPT, NO_SPACE, ARGUMENT, NOT_FOUND, IO. Changes nothing that was saved.
+/* Open the run's folder for this rank: makes it, or goes on with what is there. Several ranks: the first one
+ * looks for the step to resume from, the others wait for its word, some seconds at most. Errors: BUSY
+ * (another process writes there, named), FOREIGN, CORRUPT, NO_SPACE, ARGUMENT, NOT_FOUND, IO (a store that
+ * cannot be read is an error, not the absence of steps). Changes nothing that was saved.
  * `why` of the back end: pawl_ckpt_status. */
 pawl_code pawl_ckpt_open(const struct pawl_ckpt_options *options, struct pawl_ckpt **out,
                          struct pawl_error *e);
@@ -139,7 +147,8 @@ pawl_code pawl_ckpt_declare(struct pawl_ckpt *c, const struct pawl_tensor *tenso
  * NOT_FOUND (a tensor, named), FORMAT (other type or shape, both named), IO. */
 pawl_code pawl_ckpt_resume(struct pawl_ckpt *c, struct pawl_ckpt_state *state, uint64_t *step,
                            struct pawl_error *e);
-/* The blob that was saved with the step resumed from; valid until close; null and 0 when there is none. */
+/* The blob that was saved with the step resumed from, by replica 0 of the unit that holds the first tensor
+ * declared; valid until close; null and 0 when there is none. */
 void pawl_ckpt_blob(const struct pawl_ckpt *c, const void **blob, size_t *bytes);
 /* Instead of resuming: begin anew although durable steps exist. They are kept until new ones replace them. A
  * save without either call, while durable steps exist, is refused with ARGUMENT. */
@@ -147,7 +156,7 @@ pawl_code pawl_ckpt_from_scratch(struct pawl_ckpt *c, struct pawl_error *e);
 
 struct pawl_ckpt_save { /* all zero but state and step is valid */
     const struct pawl_ckpt_state *state;
-    uint64_t step;     /* 1 or more, larger than that of the save before */
+    uint64_t step;     /* 1 or more, larger than that of the save before, or that step's next unit */
     void *const *data; /* one address per tensor declared; null: as declared. Tells of versions (buffers) */
     bool immutable; /* the memory will not change until CAPTURED: nothing is copied. False: staging copies */
     uint32_t unit, unit_count;       /* pipeline stage or state group, of how many; 0 of 0 is 0 of 1 */
@@ -156,15 +165,18 @@ struct pawl_ckpt_save { /* all zero but state and step is valid */
     const void *blob; /* frozen with the step: position in the data, RNG, schedule ... ; copied */
     size_t blob_bytes;
 };
-/* Begin a save. *id (may be null) names it in events. Returns at once; the time until the memory may change
- * is up to pawl_ckpt_fence. The error of an earlier save, when there were more than `tolerate` in a row, is
- * returned here once: then nothing was begun. */
+/* Begin a save. *id (may be null) names it in events; 0: skipped. Returns at once, but for `full`; the time
+ * until the memory may change is up to pawl_ckpt_fence. The error of an earlier save, when there were more
+ * than `tolerate` in a row, is returned here once: then nothing was begun. BUSY: a later start of the run has
+ * begun, this one saves no more. When 2 in_flight + 2 steps are committed here and wait for other ranks, the
+ * save is skipped whatever `full` says: nobody waits for a rank that may be gone. */
 pawl_code pawl_ckpt_save(struct pawl_ckpt *c, const struct pawl_ckpt_save *save, uint64_t *id,
                          struct pawl_error *e);
 /* Wait until all memory given to saves is the caller's again (PAWL_CKPT_CAPTURED). TIMEOUT. */
 pawl_code pawl_ckpt_fence(struct pawl_ckpt *c, int64_t deadline_ns, struct pawl_error *e);
 enum pawl_ckpt_until { PAWL_CKPT_UNTIL_CAPTURED, PAWL_CKPT_UNTIL_COMMITTED, PAWL_CKPT_UNTIL_DURABLE };
-/* Wait for one save. TIMEOUT, or the save's own error. */
+/* Wait for one save. TIMEOUT, or the save's own error: CANCELLED, PEER_LOST (committed here, and another rank
+ * could not), what the device said. NOT_FOUND: never begun, or more than 128 saves ago. */
 pawl_code pawl_ckpt_wait(struct pawl_ckpt *c, uint64_t id, enum pawl_ckpt_until until, int64_t deadline_ns,
                          struct pawl_error *e);
 /* Give up a save that has not begun to commit; ends with CANCELLED. No effect on one that has ended. */
@@ -172,7 +184,8 @@ void pawl_ckpt_cancel(struct pawl_ckpt *c, uint64_t id);
 /* Events not yet fetched, oldest first; at most 1024 are kept (then the oldest are dropped). */
 uint32_t pawl_ckpt_poll(struct pawl_ckpt *c, struct pawl_ckpt_event *out, uint32_t max);
 
-/* Called once per iteration: is it time to save? Measures the iterations by its own calls. */
+/* Called once per iteration: is it time to save? Measures the iterations by its own calls. With `every` it is
+ * time at its multiples. */
 bool pawl_ckpt_due(struct pawl_ckpt *c, uint64_t step);
 
 struct pawl_ckpt_status {
@@ -193,8 +206,9 @@ struct pawl_ckpt_status {
 /* From any thread. */
 void pawl_ckpt_status(const struct pawl_ckpt *c, struct pawl_ckpt_status *out);
 
-/* Wait for all saves until the deadline, give up the rest, close. The first error of saves that nobody was
- * told of; what it frees is freed in any case. Accepts null. */
+/* Wait until all saves are committed here, or the deadline; give up the rest (TIMEOUT), close. Does not wait
+ * for other ranks: pawl_ckpt_wait does. The first error of saves that no call has returned; events do not
+ * count as told. What it frees is freed in any case. Accepts null. */
 pawl_code pawl_ckpt_close(struct pawl_ckpt *c, int64_t deadline_ns, struct pawl_error *e);
 
 /* ---- Reading without writing: another program, another number of ranks, a copy ---- */

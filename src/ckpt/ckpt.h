@@ -4,10 +4,10 @@
  * tensors (boxes of named global ones) written straight from the caller's immutable buffers, or through a
  * bounded staging memory, into a slot, which is a file that is a valid safetensors file, in chunks, several
  * at once, several saves in flight.
- * Order: all chunks complete -> data flushed -> header (names, shapes, slices, checksum of every chunk,
- * identity, blob) durable -> commit record durable -> reported ok. Records carry a counter that only grows. A
- * slot is reused only when the save in it can no longer be needed (see ckpt_durable). Flushes are shared
- * between saves that finish together.
+ * Order: all chunks and the header (names, shapes, slices, checksum of every chunk, identity, blob) written
+ * -> flushed -> commit record, with the header's checksum, durable -> reported ok. Records carry a counter
+ * that only grows. A slot is reused only when the save in it can no longer be needed (see ckpt_durable).
+ * Flushes are shared between saves that finish together.
  *
  * GROUP. Step k is complete when, for one incarnation and for every unit (pipeline stage) 0..unit_count-1,
  * there is an n such that parts 0..n-1 of n are committed in any of the stores. That is decided from files
@@ -130,6 +130,8 @@ int ckpt_fd(const struct ckpt *c); /* -1 without background */
 uint32_t ckpt_in_flight(const struct ckpt *c);
 /* Operations of the device completed so far: grows as long as saves get on. Callable from any thread. */
 uint64_t ckpt_progress(const struct ckpt *c);
+/* Staging memory: all of it, and the most that was in use at once. By the engine's thread. */
+void ckpt_staging(const struct ckpt *c, uint64_t *bytes, uint64_t *used_bytes);
 
 /* The group declared `step` durable: slots of steps older than the K newest durable ones may be reused, and
  * committed parts of steps below `step` that never became durable too. Only grows. */

@@ -78,6 +78,7 @@ struct engine_pool {
     size_t bytes;
     struct engine_buffer *buffers;
     uint32_t count;
+    uint32_t used; /* most at once */
     uint32_t
         free_first; /* the one used last comes first: it is in the cache, and memory never used stays so */
     struct engine_list stalled; /* chunks with copies to begin when some have ended */

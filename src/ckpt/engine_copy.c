@@ -51,6 +51,11 @@ pawl_code staging_open(struct ckpt *c, struct pawl_error *e) {
     return PAWL_OK;
 }
 
+void ckpt_staging(const struct ckpt *c, uint64_t *bytes, uint64_t *used_bytes) {
+    *bytes = c->pool.bytes;
+    *used_bytes = c->pool.used * c->config.chunk_bytes;
+}
+
 void staging_close(struct ckpt *c) {
     struct engine_pool *p = &c->pool;
     for (uint32_t i = 0; i < p->kind_count; i++)
@@ -84,6 +89,7 @@ void staging_free(struct ckpt *c, uint32_t buffer) {
 static uint32_t take_free(struct engine_pool *p) {
     uint32_t buffer = p->free_first;
     p->free_first = p->buffers[buffer].next;
+    if (buffer >= p->used) p->used = buffer + 1; /* a higher one is taken only when all lower ones are */
     return buffer;
 }
 

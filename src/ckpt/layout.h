@@ -58,7 +58,8 @@ struct layout_order {
     uint32_t *direct; /* runs written from where they lie, ascending */
     uint32_t direct_count;
     uint64_t data_bytes;
-    struct bytes tensors, slices; /* text: of the tensors in the header, each after a comma; "pawl.slices" */
+    struct bytes tensors; /* their text in the header, each after a comma */
+    struct bytes slices;  /* the text of "pawl.slices" in the header, key and value, after a comma */
 };
 
 void layout_hold(struct ckpt_layout *layout);

@@ -20,6 +20,7 @@ struct builder {
     uint32_t text_count;   /* tensors in the text */
     uint32_t filler_count; /* of those */
     uint64_t at;           /* end of what is placed */
+    struct bytes slices;   /* lines */
 };
 
 /* ---- runs ---- */
@@ -99,11 +100,11 @@ static void put_slice(struct builder *b, const struct layout_tensor *p) {
     if (numbers == 0 && !renamed) return;
     if (numbers > 1) numbers = t->rank;
     if (numbers == 0 && t->rank > 0) numbers = 1;
-    bytes_printf(&b->order->slices, "%u ", b->text_count);
-    put_numbers(&b->order->slices, t->begin, numbers);
-    bytes_put_u8(&b->order->slices, ' ');
-    put_numbers(&b->order->slices, t->shape, numbers);
-    bytes_printf(&b->order->slices, "%s\n", renamed ? " @" : "");
+    bytes_printf(&b->slices, "%u ", b->text_count);
+    put_numbers(&b->slices, t->begin, numbers);
+    bytes_put_u8(&b->slices, ' ');
+    put_numbers(&b->slices, t->shape, numbers);
+    bytes_printf(&b->slices, "%s\n", renamed ? " @" : "");
 }
 
 static void place(struct builder *b, uint32_t tensor) {
@@ -147,6 +148,14 @@ static bool place_rest(struct builder *b) {
     return true;
 }
 
+static bool put_slices(struct builder *b) {
+    struct json j = {.out = &b->order->slices, .need_comma = true};
+    bytes_put_u8(&b->slices, 0);
+    if (b->slices.failed) return false;
+    json_text(&j, "pawl.slices", (const char *)b->slices.data);
+    return true;
+}
+
 struct layout_order *layout_order_new(const struct ckpt_layout *layout, void *const *data,
                                       struct pawl_error *e) {
     struct layout_order *order = calloc(1, sizeof *order);
@@ -162,6 +171,8 @@ struct layout_order *layout_order_new(const struct ckpt_layout *layout, void *co
     if (good) make_runs(&b, data);
     if (good) place_direct(&b);
     good = good && place_rest(&b);
+    good = good && put_slices(&b);
+    bytes_close(&b.slices);
     if (good && !order->tensors.failed && !order->slices.failed) {
         order->data_bytes = b.at;
         return order;

@@ -14,6 +14,10 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
+/* The same damage met by tensor after tensor is told once; a device that fails everywhere must not make
+ * telling it slow. */
+#define PROBLEMS_COMPARED 64u
+
 pawl_code set_no_memory(struct pawl_error *e) {
     return error_set(e, PAWL_MEMORY, 0, "reading checkpoints: no memory");
 }
@@ -24,7 +28,8 @@ void set_problem(struct ckpt_set *set, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    for (uint32_t i = 0; i < set->problem_count; i++)
+    uint32_t recent = set->problem_count > PROBLEMS_COMPARED ? set->problem_count - PROBLEMS_COMPARED : 0;
+    for (uint32_t i = recent; i < set->problem_count; i++)
         if (strcmp(set->problems[i], text) == 0) return;
     char **problems = realloc(set->problems, (set->problem_count + 1) * sizeof *problems);
     if (problems == NULL) return;

@@ -1,6 +1,6 @@
 /* A set of stores opened for reading, shared by its files: set.c (scan), set_group.c (which steps are
- * complete), set_read.c (calls), set_cover.c (which stored boxes serve what is wanted), set_fetch.c (chunks
- * from devices to their targets). */
+ * complete), set_read.c (calls), set_cover.c (which stored boxes serve what is wanted), set_fetch.c and
+ * set_deliver.c (chunks from devices to their targets). */
 #ifndef CKPT_SET_H
 #define CKPT_SET_H
 
@@ -115,7 +115,7 @@ struct set_piece { /* a box of what is wanted, from one source */
 
 struct set_use { /* a chunk that holds bytes of a piece */
     uint32_t store, part, piece;
-    uint64_t chunk;
+    uint64_t chunk, at; /* at: the first of them, in the data */
 };
 
 struct set_bad { /* what turned out not to be readable */
@@ -153,8 +153,7 @@ void set_call_close(struct set_call *call);
 pawl_code set_cover(struct set_call *call, uint32_t want, struct box b, struct pawl_error *e);
 /* Uses of the pieces from piece_next on, in reading order; piece_next moves behind them. */
 pawl_code set_list_uses(struct set_call *call, struct pawl_error *e);
-pawl_code set_add_use(struct set_call *call, uint32_t part, uint64_t chunk, uint32_t piece,
-                      struct pawl_error *e);
+pawl_code set_add_use(struct set_call *call, struct set_use use, struct pawl_error *e);
 void set_sort_uses(struct set_call *call); /* into reading order */
 /* From now on nothing is taken from this chunk (UINT64_MAX: from this part). */
 pawl_code set_add_bad(struct set_call *call, uint32_t part, uint64_t chunk, const struct pawl_error *why,

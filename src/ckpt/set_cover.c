@@ -54,8 +54,7 @@ static struct set_piece *add_piece(struct set_call *call) {
     return &call->pieces[call->piece_count++];
 }
 
-pawl_code set_add_use(struct set_call *call, uint32_t part, uint64_t chunk, uint32_t piece,
-                      struct pawl_error *e) {
+pawl_code set_add_use(struct set_call *call, struct set_use use, struct pawl_error *e) {
     if (call->use_count == call->use_room) {
         size_t room = call->use_room == 0 ? 64 : 2 * call->use_room;
         struct set_use *uses = realloc(call->uses, room * sizeof *uses);
@@ -63,7 +62,8 @@ pawl_code set_add_use(struct set_call *call, uint32_t part, uint64_t chunk, uint
         call->uses = uses;
         call->use_room = room;
     }
-    call->uses[call->use_count++] = (struct set_use){call->set->parts[part].store_index, part, piece, chunk};
+    use.store = call->set->parts[use.part].store_index;
+    call->uses[call->use_count++] = use;
     return PAWL_OK;
 }
 
@@ -125,7 +125,7 @@ static const struct set_bad *blocked(const struct set_call *call, uint32_t want,
     uint32_t part = call->group->refs[ref].part;
     struct box_runs runs;
     bool made = false;
-    for (uint32_t i = 0; i < call->bad_count; i++) {
+    for (uint32_t i = call->bad_count; i-- > 0;) { /* the newest first: it is why this is asked */
         const struct set_bad *bad = &call->bad[i];
         if (bad->part != part) continue;
         if (bad->chunk == UINT64_MAX) return bad;
@@ -250,6 +250,7 @@ static int in_reading_order(const void *x, const void *y) {
     if (a->store != b->store) return a->store < b->store ? -1 : 1;
     if (a->part != b->part) return a->part < b->part ? -1 : 1;
     if (a->chunk != b->chunk) return a->chunk < b->chunk ? -1 : 1;
+    if (a->at != b->at) return a->at < b->at ? -1 : 1;
     return a->piece < b->piece ? -1 : a->piece > b->piece;
 }
 
@@ -264,8 +265,9 @@ static pawl_code list_piece(struct set_call *call, uint32_t piece, struct pawl_e
         uint64_t i = box_runs_after(&runs, at);
         if (i == runs.count) break;
         box_runs_at(&runs, i, &from, &to);
-        uint64_t chunk = set_chunk_at(s, from > at ? from : at);
-        code = set_add_use(call, part, chunk, piece, e);
+        uint64_t first = from > at ? from : at, chunk = set_chunk_at(s, first);
+        code =
+            set_add_use(call, (struct set_use){.part = part, .piece = piece, .chunk = chunk, .at = first}, e);
         at = s->chunks[chunk].offset + s->chunks[chunk].bytes;
     }
     return code;

@@ -6,51 +6,16 @@
  * calls to come. Memory of another kind is filled by its own copies, from lines. A damaged chunk is listed as
  * a problem and replaced from other sources; see set_cover.c. */
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "ckpt/copy.h"
-#include "ckpt/set.h"
+#include "ckpt/set_fetch.h"
 
-/* Copies into other kinds of memory under way at once. */
-#define COPIES_MAX 64u
 /* How long to sleep for one store while others, or copies, may have news; and when there is nothing else. */
 #define LOOK_NS 1000000
 #define WAIT_NS 1000000000
-
-struct fetch_copy {
-    struct pawl_copy base; /* first */
-    struct fetch *fetch;
-    struct fetch_copy *next;
-    uint32_t line;
-    const struct pawl_memory *memory;
-    pawl_code code;
-};
-
-struct lane { /* the uses of one store: a range of call->uses */
-    size_t next, end;
-};
-
-struct fetch {
-    struct set_call *call;
-    struct ckpt_set *set;
-    struct lane *lanes;
-    uint32_t in_flight; /* reads */
-    struct fetch_copy *copies, *free_copies;
-    uint32_t copies_busy;
-    pthread_mutex_t mutex; /* of `finished` */
-    pthread_cond_t ended;
-    struct fetch_copy *finished;
-    pawl_code code; /* the first error that ends it */
-    struct pawl_error error;
-};
-
-static void stop(struct fetch *f, pawl_code code) {
-    if (f->code == PAWL_OK) f->code = code;
-}
 
 /* ---- lines ---- */
 
@@ -94,145 +59,20 @@ static struct set_line *line_with_room(struct fetch *f, uint64_t bytes) {
         line_drop(set, l);
         l = line_take(set, true);
     }
-    bool alone = f->in_flight == 0 && f->copies_busy == 0;
+    bool alone = f->in_flight == 0 && f->read == 0 && f->copies_busy == 0;
     if (set->line_bytes + bytes > SET_LINE_BYTES && !alone) return NULL;
     l = line_take(set, false);
     if (l == NULL) return NULL;
     if (l->room > 0) line_drop(set, l);
     l->data = mem_alloc(bytes);
     if (l->data == NULL) {
-        stop(f, error_set(&f->error, PAWL_MEMORY, 0, "no memory for a chunk of %" PRIu64 " bytes", bytes));
+        fetch_stop(f,
+                   error_set(&f->error, PAWL_MEMORY, 0, "no memory for a chunk of %" PRIu64 " bytes", bytes));
         return NULL;
     }
     l->room = bytes;
     set->line_bytes += bytes;
     return l;
-}
-
-/* ---- uses of a chunk ---- */
-
-/* Behind the last use of the chunk that use `first` is of. */
-static size_t uses_end(const struct set_call *call, size_t first) {
-    size_t i = first;
-    while (i < call->use_count && call->uses[i].part == call->uses[first].part &&
-           call->uses[i].chunk == call->uses[first].chunk)
-        i++;
-    return i;
-}
-
-/* Where the whole chunk goes as it is; null: it has to be taken apart. */
-static uint8_t *direct_target(const struct fetch *f, size_t first, const struct slot_chunk *chunk) {
-    const struct set_call *call = f->call;
-    uint32_t piece = call->uses[first].piece;
-    if (piece == SET_NO_PIECE || uses_end(call, first) != first + 1) return NULL;
-    const struct pawl_tensor *want = call->wants[call->pieces[piece].want].tensor;
-    if (want->memory != NULL) return NULL;
-    struct box_runs runs;
-    uint64_t from, to;
-    set_piece_runs(call, piece, &runs);
-    uint64_t i = box_runs_after(&runs, chunk->offset);
-    if (i == runs.count) return NULL;
-    box_runs_at(&runs, i, &from, &to);
-    if (from > chunk->offset || from + runs.bytes < chunk->offset + chunk->bytes) return NULL;
-    uint8_t *target = (uint8_t *)want->data + to + (chunk->offset - from);
-    return (uintptr_t)target % STORE_BLOCK == 0 ? target : NULL;
-}
-
-/* ---- copies into other kinds of memory ---- */
-
-static void copy_done(struct pawl_copy *base, pawl_code code) {
-    struct fetch_copy *copy = (struct fetch_copy *)base;
-    struct fetch *f = copy->fetch;
-    pthread_mutex_lock(&f->mutex);
-    copy->code = code;
-    copy->next = f->finished;
-    f->finished = copy;
-    pthread_cond_signal(&f->ended);
-    pthread_mutex_unlock(&f->mutex);
-}
-
-static void copy_failed(struct fetch *f, const struct pawl_memory *memory, pawl_code code, const char *why) {
-    if (f->code != PAWL_OK) return;
-    stop(f, error_set(&f->error, code, 0, "%.100s: copying in failed: %.500s",
-                      memory->name != NULL ? memory->name : "memory", why));
-}
-
-/* Takes back what has ended; waits for the first when `wait`. */
-static void collect_copies(struct fetch *f, bool wait) {
-    pthread_mutex_lock(&f->mutex);
-    while (wait && f->finished == NULL) pthread_cond_wait(&f->ended, &f->mutex);
-    struct fetch_copy *copy = f->finished;
-    f->finished = NULL;
-    pthread_mutex_unlock(&f->mutex);
-    while (copy != NULL) {
-        struct fetch_copy *next = copy->next;
-        struct set_line *l = &f->set->lines[copy->line];
-        if (copy->code != PAWL_OK) copy_failed(f, copy->memory, copy->code, pawl_code_text(copy->code));
-        f->copies_busy--;
-        if (--l->copies == 0 && l->state == LINE_COPYING) l->state = LINE_VERIFIED;
-        copy->next = f->free_copies;
-        f->free_copies = copy;
-        copy = next;
-    }
-}
-
-static bool have_copies(struct fetch *f) {
-    if (f->copies != NULL) return true;
-    f->copies = calloc(COPIES_MAX, sizeof *f->copies);
-    for (uint32_t i = 0; f->copies != NULL && i < COPIES_MAX; i++) {
-        f->copies[i] = (struct fetch_copy){.base.done = copy_done, .fetch = f, .next = f->free_copies};
-        f->free_copies = &f->copies[i];
-    }
-    if (f->copies == NULL) stop(f, set_no_memory(&f->error));
-    return f->copies != NULL;
-}
-
-static void copy_in(struct fetch *f, struct set_line *l, const struct pawl_memory *memory, uint8_t *target,
-                    const uint8_t *source, uint64_t bytes) {
-    if (!have_copies(f)) return;
-    while (f->free_copies == NULL) collect_copies(f, true);
-    if (f->code != PAWL_OK) return;
-    struct fetch_copy *copy = f->free_copies;
-    f->free_copies = copy->next;
-    copy->line = (uint32_t)(l - f->set->lines);
-    copy->memory = memory;
-    l->copies++;
-    f->copies_busy++;
-    struct pawl_error e = {0};
-    pawl_code code = memory->copy_in(memory->context, source, target, bytes, &copy->base, &e);
-    if (code == PAWL_OK) return;
-    l->copies--;
-    f->copies_busy--;
-    copy->next = f->free_copies;
-    f->free_copies = copy;
-    copy_failed(f, memory, code, e.text[0] != 0 ? e.text : pawl_code_text(code));
-}
-
-/* ---- handing out ---- */
-
-/* The bytes of one piece that are in a verified chunk. */
-static void deliver(struct fetch *f, struct set_line *l, const struct slot_chunk *chunk, uint32_t piece) {
-    const struct pawl_tensor *want = f->call->wants[f->call->pieces[piece].want].tensor;
-    uint64_t end = chunk->offset + chunk->bytes, from, to;
-    struct box_runs runs;
-    set_piece_runs(f->call, piece, &runs);
-    for (uint64_t i = box_runs_after(&runs, chunk->offset); i < runs.count && f->code == PAWL_OK; i++) {
-        box_runs_at(&runs, i, &from, &to);
-        if (from >= end) return;
-        uint64_t first = from > chunk->offset ? from : chunk->offset;
-        uint64_t stop_at = from + runs.bytes < end ? from + runs.bytes : end;
-        uint8_t *target = (uint8_t *)want->data + to + (first - from);
-        const uint8_t *source = l->data + (first - chunk->offset);
-        if (want->memory == NULL)
-            memcpy(target, source, stop_at - first);
-        else
-            copy_in(f, l, want->memory, target, source, stop_at - first);
-    }
-}
-
-static void deliver_all(struct fetch *f, struct set_line *l, size_t first, const struct slot_chunk *chunk) {
-    for (size_t i = first, end = uses_end(f->call, first); i < end && f->code == PAWL_OK; i++)
-        if (f->call->uses[i].piece != SET_NO_PIECE) deliver(f, l, chunk, f->call->uses[i].piece);
 }
 
 /* ---- damage ---- */
@@ -243,19 +83,19 @@ static void damaged(struct fetch *f, size_t first, const struct pawl_error *why)
     const struct set_use use = call->uses[first];
     if (why->code != PAWL_CORRUPT && why->code != PAWL_IO && why->code != PAWL_NOT_FOUND) {
         if (f->code == PAWL_OK) f->error = *why;
-        stop(f, why->code);
+        fetch_stop(f, why->code);
         return;
     }
     if (set_find_bad(call, use.part, use.chunk) == NULL) {
-        stop(f, set_add_bad(call, use.part, use.chunk, why, &f->error));
+        fetch_stop(f, set_add_bad(call, use.part, use.chunk, why, &f->error));
         set_problem(f->set, "%s", why->text);
     }
-    for (size_t i = first, end = uses_end(call, first); i < end && f->code == PAWL_OK; i++) {
+    for (size_t i = first, end = fetch_uses_end(call, first); i < end && f->code == PAWL_OK; i++) {
         if (call->uses[i].piece == SET_NO_PIECE) {
             f->error = *why;
-            stop(f, why->code);
+            fetch_stop(f, why->code);
         } else {
-            stop(f, set_replace(call, call->uses[i].piece, use.chunk, &f->error));
+            fetch_stop(f, set_replace(call, call->uses[i].piece, use.chunk, &f->error));
         }
     }
 }
@@ -300,7 +140,7 @@ static void line_read(struct fetch *f, struct set_line *l) {
     if (code != PAWL_OK)
         damaged(f, l->job, &why);
     else if (own)
-        deliver_all(f, l, l->job, &part->info.chunks[l->chunk]);
+        fetch_deliver(f, l, l->job, &part->info.chunks[l->chunk]);
     /* Only what lies in the line's own memory can be kept. */
     if (code != PAWL_OK || !own)
         l->state = LINE_EMPTY;
@@ -308,7 +148,8 @@ static void line_read(struct fetch *f, struct set_line *l) {
         l->state = LINE_VERIFIED;
 }
 
-static bool poll_store(struct fetch *f, struct set_store *s) {
+/* Notes what has been read; nothing is done with it yet, so that the device gets more to do first. */
+static void poll_store(struct fetch *f, struct set_store *s) {
     struct store_completion done[16];
     uint32_t count = store_poll(s->store, done, sizeof done / sizeof done[0]);
     for (uint32_t i = 0; i < count; i++) {
@@ -316,14 +157,25 @@ static bool poll_store(struct fetch *f, struct set_store *s) {
         f->in_flight--;
         s->in_flight--;
         l->state = LINE_READ;
+        l->used = ++f->set->clock;
         l->code = done[i].code;
         l->os_errno = done[i].os_errno;
-        if (f->code == PAWL_OK)
-            line_read(f, l);
-        else
-            l->state = LINE_EMPTY;
+        f->read++;
     }
-    return count > 0;
+}
+
+/* Verifies and hands out what has been read first. */
+static void take_one(struct fetch *f) {
+    struct set_line *first = NULL;
+    for (uint32_t i = 0; i < SET_LINES; i++) {
+        struct set_line *l = &f->set->lines[i];
+        if (l->state == LINE_READ && (first == NULL || l->used < first->used)) first = l;
+    }
+    f->read--;
+    if (f->code == PAWL_OK)
+        line_read(f, first);
+    else
+        first->state = LINE_EMPTY;
 }
 
 static void cannot_open(struct fetch *f, size_t first, const struct pawl_error *why) {
@@ -331,7 +183,7 @@ static void cannot_open(struct fetch *f, size_t first, const struct pawl_error *
     struct pawl_error named = *why;
     error_wrap(&named, "%s/%s", store_path(part->store), part->name);
     if (set_find_bad(f->call, f->call->uses[first].part, UINT64_MAX) == NULL) {
-        stop(f, set_add_bad(f->call, f->call->uses[first].part, UINT64_MAX, &named, &f->error));
+        fetch_stop(f, set_add_bad(f->call, f->call->uses[first].part, UINT64_MAX, &named, &f->error));
         set_problem(f->set, "%s", named.text);
     }
     damaged(f, first, &named);
@@ -351,7 +203,7 @@ static void submit(struct fetch *f, struct set_line *l, size_t first, uint8_t *t
                                 chunk->bytes, (uint64_t)(l - f->set->lines), &f->error);
     if (code != PAWL_OK) {
         l->state = LINE_EMPTY;
-        stop(f, code);
+        fetch_stop(f, code);
         return;
     }
     s->bytes_read += chunk->bytes;
@@ -371,7 +223,7 @@ static bool start_next(struct fetch *f, struct lane *lane) {
     if (l != NULL) {
         l->state = LINE_COPYING;
         l->used = ++f->set->clock;
-        deliver_all(f, l, first, chunk);
+        fetch_deliver(f, l, first, chunk);
         if (l->copies == 0) l->state = LINE_VERIFIED;
     } else if (bad != NULL) {
         why = bad->error;
@@ -379,12 +231,12 @@ static bool start_next(struct fetch *f, struct lane *lane) {
     } else if (set_open_part(part, &why) != PAWL_OK) {
         cannot_open(f, first, &why);
     } else {
-        uint8_t *target = direct_target(f, first, chunk);
+        uint8_t *target = fetch_direct_target(f, first, chunk);
         l = target != NULL ? line_take(f->set, false) : line_with_room(f, chunk->bytes);
         if (l == NULL) return false;
         submit(f, l, first, target);
     }
-    lane->next = uses_end(f->call, first);
+    lane->next = fetch_uses_end(f->call, first);
     return true;
 }
 
@@ -404,13 +256,15 @@ static bool start_some(struct fetch *f, uint32_t active) {
     return any;
 }
 
-static bool poll_all(struct fetch *f) {
-    bool any = false;
-    uint32_t before = f->copies_busy;
+/* One step of what is under way; false: there is no news. */
+static bool step(struct fetch *f) {
+    uint32_t copies = f->copies_busy;
     for (uint32_t i = 0; i < f->set->store_count; i++)
-        if (f->set->stores[i].in_flight > 0) any |= poll_store(f, &f->set->stores[i]);
-    if (f->copies_busy > 0) collect_copies(f, false);
-    return any || f->copies_busy < before;
+        if (f->set->stores[i].in_flight > 0) poll_store(f, &f->set->stores[i]);
+    if (f->copies_busy > 0) fetch_collect_copies(f, false);
+    if (f->read == 0) return f->copies_busy < copies;
+    take_one(f);
+    return true;
 }
 
 /* Until a device or a copy may have news. */
@@ -425,7 +279,7 @@ static void sleep_some(struct fetch *f) {
     if (busiest != NULL)
         store_wait(busiest, active > 1 || f->copies_busy > 0 ? LOOK_NS : WAIT_NS);
     else if (f->copies_busy > 0)
-        collect_copies(f, true);
+        fetch_collect_copies(f, true);
 }
 
 static uint32_t make_lanes(struct fetch *f) {
@@ -442,7 +296,7 @@ static uint32_t make_lanes(struct fetch *f) {
 }
 
 static bool is_done(const struct fetch *f) {
-    if (f->in_flight > 0 || f->copies_busy > 0) return false;
+    if (f->in_flight > 0 || f->read > 0 || f->copies_busy > 0) return false;
     for (uint32_t i = 0; i < f->set->store_count && f->code == PAWL_OK; i++)
         if (f->lanes[i].next < f->lanes[i].end) return false;
     return true;
@@ -458,7 +312,7 @@ pawl_code set_fetch(struct set_call *call, struct pawl_error *e) {
     uint32_t active = make_lanes(&f);
     while (!is_done(&f)) { /* to the end of what is under way in any case: buffers are the caller's again */
         bool any = start_some(&f, active);
-        any |= poll_all(&f);
+        any |= step(&f);
         if (!any && !is_done(&f)) sleep_some(&f);
     }
     pthread_cond_destroy(&f.ended);

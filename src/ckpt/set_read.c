@@ -159,7 +159,7 @@ static pawl_code verify_chunks(struct set_call *call, struct pawl_error *e) {
     for (uint32_t i = 0; i < call->group->part_count && code == PAWL_OK; i++) {
         uint32_t part = call->group->parts[i];
         for (uint64_t k = 0; k < call->set->parts[part].info.chunk_count && code == PAWL_OK; k++)
-            code = set_add_use(call, part, k, SET_NO_PIECE, e);
+            code = set_add_use(call, (struct set_use){.part = part, .piece = SET_NO_PIECE, .chunk = k}, e);
     }
     if (code == PAWL_OK) set_sort_uses(call);
     return code == PAWL_OK ? set_fetch(call, e) : code;

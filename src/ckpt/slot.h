@@ -4,8 +4,7 @@
  * lies and the rest is gathered, fixes the header's size, and cuts the data into chunks. What of that does
  * not change from save to save is kept in the layout. Reading one: every field is checked; a missing checksum
  * is a refusal. Both without I/O; parsing is a fuzz target. Tested in
- * tests/unit/ckpt_{slot,layout,box}_test.c.
- */
+ * tests/unit/ckpt_slot_test.c, ckpt_layout_test.c and ckpt_damage_test.c. */
 #ifndef CKPT_SLOT_H
 #define CKPT_SLOT_H
 

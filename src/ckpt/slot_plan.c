@@ -110,29 +110,30 @@ static bool put_blob(struct json *j, const struct ckpt_save *save) {
     return true;
 }
 
-/* "3*4194304,1*65536": chunks in order, equal neighbours counted. */
-static bool put_chunks(struct json *j, const struct slot_plan *plan) {
-    struct bytes text = {0};
+static char *put_digits(char *end, uint64_t value) { /* backwards */
+    do {
+        *--end = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    return end;
+}
+
+/* "3*4194304,1*65536": chunks in order, equal neighbours counted. Called for every save, so without printf.
+ */
+static void put_chunks(struct slot_plan *plan) {
+    char text[48], *const end = text + sizeof text;
+    static const char key[] = ",\"pawl.chunks\":\"";
+    bytes_put(&plan->metadata, key, strlen(key));
     for (uint64_t i = 0, same; i < plan->chunk_count; i += same) {
         same = 1;
         while (i + same < plan->chunk_count && plan->chunks[i + same].bytes == plan->chunks[i].bytes) same++;
-        bytes_printf(&text, "%s%" PRIu64 "*%" PRIu64, i > 0 ? "," : "", same, plan->chunks[i].bytes);
+        char *at = put_digits(end, plan->chunks[i].bytes);
+        *--at = '*';
+        at = put_digits(at, same);
+        if (i > 0) *--at = ',';
+        bytes_put(&plan->metadata, at, (size_t)(end - at));
     }
-    bytes_put_u8(&text, 0);
-    bool good = !text.failed;
-    if (good) json_text(j, "pawl.chunks", (const char *)text.data);
-    bytes_close(&text);
-    return good;
-}
-
-static bool put_slices(struct json *j, const struct layout_order *order) {
-    struct bytes text = {0};
-    bytes_put(&text, order->slices.data, order->slices.size);
-    bytes_put_u8(&text, 0);
-    bool good = !text.failed;
-    if (good) json_text(j, "pawl.slices", (const char *)text.data);
-    bytes_close(&text);
-    return good;
+    bytes_put_u8(&plan->metadata, '"');
 }
 
 /* All of the header that is known before the data is written. */
@@ -151,7 +152,9 @@ static pawl_code make_metadata(struct slot_plan *plan, const struct ckpt_config 
     put_number(&j, "pawl.units", save->unit_count);
     put_number(&j, "pawl.part", save->part);
     put_number(&j, "pawl.parts", save->part_count);
-    bool good = put_blob(&j, save) && put_slices(&j, plan->order) && put_chunks(&j, plan);
+    bool good = put_blob(&j, save);
+    bytes_put(&plan->metadata, plan->order->slices.data, plan->order->slices.size);
+    put_chunks(plan);
     if (config->unchecked) json_text(&j, "pawl.checksum", "none");
     return good && !plan->metadata.failed ? PAWL_OK : no_memory(e);
 }
@@ -189,7 +192,11 @@ pawl_code slot_plan_header(struct slot_plan *plan, struct bytes *out, struct paw
     bytes_put_u8(out, '}');
     bytes_put(out, plan->order->tensors.data, plan->order->tensors.size);
     bytes_put_u8(out, '}');
-    while (!out->failed && out->size - start < plan->header_bytes) bytes_put_u8(out, ' ');
+    static const char spaces[] = "                                                                ";
+    while (!out->failed && out->size - start < plan->header_bytes) {
+        uint64_t left = plan->header_bytes - (out->size - start);
+        bytes_put(out, spaces, left < strlen(spaces) ? left : strlen(spaces));
+    }
     return out->failed ? error_set(e, PAWL_MEMORY, 0, "save: no memory for its header") : PAWL_OK;
 }
 

@@ -19,6 +19,8 @@ static const struct subcommand subcommands[] = {
     {"diff", "compare two steps, of one run or of two", cli_ckpt_diff},
     {"rollback", "go back to a step: later ones no longer count", cli_ckpt_rollback},
     {"gc", "remove files that nobody will ask for again", cli_ckpt_gc},
+    {"tune", "measure a disk, and choose how to save and how often", cli_ckpt_tune},
+    {"bench", "measure saving and restoring beside the disk alone", cli_ckpt_bench},
 };
 
 #define SUBCOMMANDS (sizeof subcommands / sizeof subcommands[0])

@@ -17,6 +17,8 @@ int cli_ckpt_export(int argc, char **argv);
 int cli_ckpt_diff(int argc, char **argv);
 int cli_ckpt_rollback(int argc, char **argv);
 int cli_ckpt_gc(int argc, char **argv);
+int cli_ckpt_tune(int argc, char **argv);
+int cli_ckpt_bench(int argc, char **argv);
 
 /* ---- options ---- */
 enum { CKPT_HELP = 1, CKPT_JSON, CKPT_PROGRESS, CKPT_UNCHECKED, CKPT_OWN = 100 };

@@ -20,111 +20,97 @@ static float *section_of(const struct version *v, int section) {
     return section == 0 ? v->params : section == 1 ? v->exp_avg : v->exp_avg_sq;
 }
 
-static uint64_t rows_of(const struct stage_tensor *t) { return t->rank == 0 ? 1 : t->shape[0]; }
-
-/* First row of tensor t whose first element is at or behind parameter `at` of the stage. */
-static uint64_t row_at(const struct stage_tensor *t, uint64_t at) {
-    if (at <= t->offset || t->count == 0) return 0;
-    uint64_t row_elements = t->count / rows_of(t), row = (at - t->offset + row_elements - 1) / row_elements;
-    return row < rows_of(t) ? row : rows_of(t);
-}
-
 /* To be freed; null without memory. */
 static char *stored_name(const char *prefix, const struct stage_tensor *t) {
     char *name;
     return asprintf(&name, "%s%s", prefix, t->name) < 0 ? NULL : name;
 }
 
-struct slice {
-    uint64_t begin[STAGE_RANK_MAX], extent[STAGE_RANK_MAX];
-};
+/* ---- what a version consists of ---- */
 
-struct rows {
-    uint64_t begin, end;
-};
-
-struct piece_list {
-    struct pawl_tensor *pieces;
-    struct slice *slices; /* of each, where the piece's points to */
-    char **names;
+struct tensor_list {
+    struct pawl_tensor *tensors;
     uint32_t count;
-    bool failed; /* no memory for a name */
+    bool failed; /* no memory */
 };
 
-static void add_piece(struct piece_list *list, const char *prefix, const struct stage_tensor *t,
-                      struct pawl_tensor piece, struct rows rows) {
-    char *name = stored_name(prefix, t);
-    if (name == NULL) list->failed = true;
-    struct slice *slice = &list->slices[list->count];
-    for (uint32_t i = 0; i < piece.rank; i++) {
-        slice->begin[i] = i == 0 ? rows.begin : 0;
-        slice->extent[i] = i == 0 ? rows.end - rows.begin : piece.shape[i];
-    }
-    piece.begin = slice->begin;
-    piece.extent = slice->extent;
-    piece.name = list->names[list->count] = name;
-    list->pieces[list->count++] = piece;
+static void list_close(struct tensor_list *list) {
+    for (uint32_t i = 0; i < list->count; i++) free((char *)(uintptr_t)list->tensors[i].name);
+    free(list->tensors);
 }
 
-static void add_tensor(struct piece_list *list, const struct stage *stage, const struct version *version,
-                       uint32_t t, uint64_t lo, uint64_t hi) {
-    const struct stage_tensor *tensor = &stage->tensors[t];
-    struct rows rows = {row_at(tensor, lo), row_at(tensor, hi)};
-    uint64_t row_elements = tensor->count / rows_of(tensor);
-    if (rows.begin == rows.end) return;
-    for (int s = 0; s < SECTIONS; s++)
-        add_piece(
-            list, section_prefix[s], tensor,
-            (struct pawl_tensor){.dtype = PAWL_F32,
-                                 .rank = tensor->rank,
-                                 .shape = tensor->shape,
-                                 .data = section_of(version, s) + tensor->offset + rows.begin * row_elements},
-            rows);
-    if (rows.begin == 0)
-        add_piece(list, "exponent/", tensor,
-                  (struct pawl_tensor){.dtype = PAWL_I32, .data = &version->exponents[t]}, rows);
+static void list_add(struct tensor_list *list, const char *prefix, const struct stage_tensor *t,
+                     struct pawl_tensor tensor) {
+    tensor.name = stored_name(prefix, t);
+    list->failed = list->failed || tensor.name == NULL;
+    list->tensors[list->count++] = tensor;
 }
 
-pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct stage *stage,
-                       const struct version *version, uint32_t part, uint32_t parts, struct pawl_error *e) {
+/* Section after section, as they lie in memory: neighbours there are written as one. */
+static pawl_code list_make(struct tensor_list *list, const struct stage *stage, const struct version *version,
+                           bool with_copies, struct pawl_error *e) {
     size_t most = (size_t)stage->tensor_count * (SECTIONS + 1);
-    struct piece_list list = {.pieces = calloc(most, sizeof *list.pieces),
-                              .slices = calloc(most, sizeof *list.slices),
-                              .names = calloc(most, sizeof *list.names)};
-    struct bytes blob = {0};
-    struct json j = json_begin(&blob);
+    *list = (struct tensor_list){.tensors = calloc(most + 1, sizeof *list->tensors)};
+    list->failed = list->tensors == NULL;
+    for (int s = 0; s <= SECTIONS && !list->failed; s++) {
+        for (uint32_t i = 0; i < stage->tensor_count; i++) {
+            const struct stage_tensor *t = &stage->tensors[i];
+            if (!with_copies && (t->flags & STAGE_SHARED_COPY)) continue;
+            if (s < SECTIONS)
+                list_add(list, section_prefix[s], t,
+                         (struct pawl_tensor){.dtype = PAWL_F32,
+                                              .rank = t->rank,
+                                              .shape = t->shape,
+                                              .data = section_of(version, s) + t->offset});
+            else
+                list_add(list, "exponent/", t,
+                         (struct pawl_tensor){.dtype = PAWL_I32, .data = &version->exponents[i]});
+        }
+    }
+    return list->failed ? error_set(e, PAWL_MEMORY, 0, "no memory to list %zu tensors of a version", most)
+                        : PAWL_OK;
+}
+
+/* ---- saving ---- */
+
+static pawl_code make_blob(const struct spec *spec, const struct version *version, struct bytes *blob,
+                           struct pawl_error *e) {
+    struct json j = json_begin(blob);
     json_object(&j, NULL);
     json_i64(&j, "step", (int64_t)version->number);
     json_i64(&j, "updates", (int64_t)version->updates);
     json_i64(&j, "samples", (int64_t)(version->number * spec_contributions(spec) * spec->parallel.batch));
     json_end_object(&j);
-    pawl_code code = PAWL_MEMORY;
-    if (list.pieces == NULL || list.slices == NULL || list.names == NULL || blob.failed) {
-        error_set(e, code, 0, "no memory to list %zu pieces of a save", most);
-    } else {
-        uint64_t lo = (uint64_t)((__uint128_t)stage->param_count * part / parts);
-        uint64_t hi = (uint64_t)((__uint128_t)stage->param_count * (part + 1) / parts);
-        for (uint32_t t = 0; t < stage->tensor_count; t++)
-            if (!(stage->tensors[t].flags & STAGE_SHARED_COPY)) add_tensor(&list, stage, version, t, lo, hi);
+    return blob->failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the extra data of a save") : PAWL_OK;
+}
+
+pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct stage *stage,
+                       const struct version *version, uint32_t part, uint32_t parts, struct pawl_error *e) {
+    struct tensor_list list;
+    struct ckpt_share share = {0};
+    struct bytes blob = {0};
+    pawl_code code = list_make(&list, stage, version, false, e);
+    if (code == PAWL_OK) code = make_blob(spec, version, &blob, e);
+    if (code == PAWL_OK) code = ckpt_share_init(list.tensors, list.count, part, parts, &share, e);
+    if (code == PAWL_OK) {
         struct ckpt_save save = {.step = version->number,
                                  .unit = stage->index,
                                  .unit_count = stage->stage_count,
                                  .part = part,
                                  .part_count = parts,
-                                 .tensors = list.pieces,
-                                 .tensor_count = list.count,
+                                 .tensors = share.tensors,
+                                 .tensor_count = share.count,
                                  .blob = blob.data,
                                  .blob_bytes = blob.size};
-        code = list.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the names of a save")
-                           : ckpt_save_begin(c, &save, e);
+        code = ckpt_save_begin(c, &save, e);
     }
-    for (uint32_t i = 0; i < list.count; i++) free(list.names[i]);
-    free(list.pieces);
-    free(list.slices);
-    free(list.names);
+    ckpt_share_close(&share);
+    list_close(&list);
     bytes_close(&blob);
     return code;
 }
+
+/* ---- loading ---- */
 
 static pawl_code read_whole(struct ckpt_set *set, uint32_t index, const char *prefix,
                             const struct stage_tensor *t, struct pawl_tensor want, void *out,
@@ -135,18 +121,6 @@ static pawl_code read_whole(struct ckpt_set *set, uint32_t index, const char *pr
     want.data = out;
     pawl_code code = ckpt_set_read(set, index, &want, e);
     free(name);
-    return code;
-}
-
-static pawl_code load_tensor(struct ckpt_set *set, uint32_t index, const struct stage_tensor *t,
-                             struct version *version, int32_t *exponent, struct pawl_error *e) {
-    pawl_code code = PAWL_OK;
-    for (int s = 0; s < SECTIONS && code == PAWL_OK; s++)
-        code = read_whole(set, index, section_prefix[s], t,
-                          (struct pawl_tensor){.dtype = PAWL_F32, .rank = t->rank, .shape = t->shape},
-                          section_of(version, s) + t->offset, e);
-    if (code == PAWL_OK)
-        code = read_whole(set, index, "exponent/", t, (struct pawl_tensor){.dtype = PAWL_I32}, exponent, e);
     return code;
 }
 
@@ -172,9 +146,11 @@ static pawl_code load_blob(struct ckpt_set *set, uint32_t index, struct version 
 
 pawl_code persist_load(struct ckpt_set *set, uint32_t index, const struct stage *stage,
                        struct version *version, struct pawl_error *e) {
+    struct tensor_list list = {0};
     pawl_code code = load_blob(set, index, version, e);
-    for (uint32_t t = 0; t < stage->tensor_count && code == PAWL_OK; t++)
-        code = load_tensor(set, index, &stage->tensors[t], version, &version->exponents[t], e);
+    if (code == PAWL_OK) code = list_make(&list, stage, version, true, e);
+    if (code == PAWL_OK) code = ckpt_set_read_many(set, index, list.tensors, list.count, e);
+    list_close(&list);
     return code;
 }
 

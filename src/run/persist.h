@@ -2,9 +2,8 @@
  *
  * Stored names: the tensor's own for the parameters, "exp_avg/NAME" and "exp_avg_sq/NAME" for the moments,
  * "exponent/NAME" (I32 scalar) for the gradient exponent. They know nothing of stages or ranks, so any cut
- * into stages can load them. The blob is JSON: {"step", "updates", "samples"}. A part of n takes the rows
- * whose first element lies in its n-th share of the stage's parameters, so each row is in exactly one part.
- */
+ * into stages can load them. The blob is JSON: {"step", "updates", "samples"}. A part of n takes its share
+ * of all of them (ckpt_share_init), so each row is in exactly one part. */
 #ifndef RUN_PERSIST_H
 #define RUN_PERSIST_H
 

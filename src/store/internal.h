@@ -129,9 +129,10 @@ pawl_code store_uring_open(const char *path, bool read_only, struct store **out,
 pawl_code store_plain_open(const char *path, bool read_only, struct store **out, struct pawl_error *e);
 pawl_code store_pmem_open(const char *path, bool read_only, struct store **out, struct pawl_error *e);
 /* Can this folder be used with io_uring and O_DIRECT? OK, or the reason in `reason`. The folder exists. */
-/* Can files of this folder be mapped? False, and the reason. `*granularity` is what the library says of them
- * ("cache line", "page", ...), `*dax` whether a store of the processor really reaches persistent memory. */
-bool store_pmem_probe(const char *path, const char **granularity, bool *dax, char *reason,
+/* Can files of this folder be mapped, and, if that is asked, do the processor's stores into a mapping really
+ * reach persistent memory? False, and the reason. `*granularity` is what the library says ("cache line",
+ * "page"). */
+bool store_pmem_probe(const char *path, bool only_dax, const char **granularity, char *reason,
                       size_t reason_size);
 bool store_probe(const char *path, bool read_only, char *reason, size_t reason_size);
 

@@ -16,11 +16,10 @@
 
 #ifndef PAWL_PMEM2
 
-bool store_pmem_probe(const char *path, const char **granularity, bool *dax, char *reason,
+bool store_pmem_probe(const char *path, bool only_dax, const char **granularity, char *reason,
                       size_t reason_size) {
-    (void)path;
+    (void)path, (void)only_dax;
     *granularity = "";
-    *dax = false;
     snprintf(reason, reason_size, "this build has no libpmem2");
     return false;
 }
@@ -37,6 +36,8 @@ pawl_code store_pmem_open(const char *path, bool read_only, struct store **out, 
 #include <fcntl.h>
 #include <libpmem2.h>
 #include <linux/stat.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,18 +101,43 @@ static int errno_of(int pmem2_result) {
     return pmem2_result < 0 && pmem2_result > -4096 ? -pmem2_result : EIO;
 }
 
-/* The first `bytes` of the file: 0 or an errno. */
-static int map_file(int fd, uint64_t bytes, struct pmem2_map **out) {
+struct request {
+    int fd;
+    uint64_t bytes;
+    struct pmem2_map *map;
+    int result;
+};
+
+static void map_here(struct request *r) {
     struct pmem2_source *source = NULL;
     struct pmem2_config *config = NULL;
-    int result = pmem2_source_from_fd(&source, fd);
+    int result = pmem2_source_from_fd(&source, r->fd);
     if (result == 0) result = pmem2_config_new(&config);
     if (result == 0) result = pmem2_config_set_required_store_granularity(config, PMEM2_GRANULARITY_PAGE);
-    if (result == 0) result = pmem2_config_set_length(config, (size_t)bytes);
-    if (result == 0) result = pmem2_map_new(out, config, source);
+    if (result == 0) result = pmem2_config_set_length(config, (size_t)r->bytes);
+    if (result == 0) result = pmem2_map_new(&r->map, config, source);
     if (config != NULL) pmem2_config_delete(&config);
     if (source != NULL) pmem2_source_delete(&source);
-    return result == 0 ? 0 : errno_of(result);
+    r->result = result == 0 ? 0 : errno_of(result);
+}
+
+static void *map_thread(void *arg) {
+    (void)unshare(CLONE_FS);
+    map_here(arg);
+    return NULL;
+}
+
+/* The first `bytes` of the file: 0 or an errno. The library looks for devices by walking a folder of the
+ * system, and changes the working directory of whoever calls for that long: a thread that has one to itself
+ * does it, so that nobody else's relative path leads elsewhere. */
+static int map_file(int fd, uint64_t bytes, struct pmem2_map **out) {
+    struct request r = {.fd = fd, .bytes = bytes};
+    pthread_t thread;
+    int result = pthread_create(&thread, NULL, map_thread, &r);
+    if (result != 0) return result;
+    pthread_join(thread, NULL);
+    *out = r.map;
+    return r.result;
 }
 
 static void unmap(struct mapping *m) {
@@ -334,18 +360,21 @@ static bool may_be_dax(int fd) {
     return (x.stx_attributes_mask & STATX_ATTR_DAX) == 0 || (x.stx_attributes & STATX_ATTR_DAX) != 0;
 }
 
-bool store_pmem_probe(const char *path, const char **granularity, bool *dax, char *reason,
+bool store_pmem_probe(const char *path, bool only_dax, const char **granularity, char *reason,
                       size_t reason_size) {
     *granularity = "";
-    *dax = false;
     int fd = posix_probe_file(path, 0);
+    if (fd >= 0 && only_dax && !may_be_dax(fd)) {
+        close(fd);
+        return false;
+    }
     int result = fd < 0 ? errno : posix_preallocate(fd, 0, STORE_BLOCK);
     struct pmem2_map *map = NULL;
     if (result == 0) result = map_file(fd, STORE_BLOCK, &map);
     if (result == 0) {
         enum pmem2_granularity found = pmem2_map_get_store_granularity(map);
         *granularity = granularity_name(found);
-        *dax = found != PMEM2_GRANULARITY_PAGE && may_be_dax(fd);
+        if (only_dax && found == PMEM2_GRANULARITY_PAGE) result = ENODEV;
         pmem2_map_delete(&map);
     } else {
         const char *name = strerrorname_np(result);

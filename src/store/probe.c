@@ -134,21 +134,20 @@ struct choice {
 /* Persistent memory where it was asked for, or where it really is. */
 static bool choose_pmem(struct choice *c, const char *path, enum store_kind asked, bool read_only) {
     const char *granularity = "";
-    bool dax = false;
     if (asked != STORE_PMEM && (asked != STORE_AUTO || read_only)) return false;
     if (read_only) {
         say(c->reason, sizeof c->reason, "read through the file, nothing is mapped", 0);
         c->kind = STORE_PMEM;
         return true;
     }
-    c->failed = !store_pmem_probe(path, &granularity, &dax, c->reason, sizeof c->reason);
-    if (asked == STORE_AUTO && !dax) { /* nothing to report: few machines have it */
-        c->failed = false;
+    bool found = store_pmem_probe(path, asked == STORE_AUTO, &granularity, c->reason, sizeof c->reason);
+    if (asked == STORE_AUTO && !found) { /* nothing to report: few machines have it */
         c->reason[0] = 0;
         return false;
     }
     c->kind = STORE_PMEM;
-    if (!c->failed) snprintf(c->reason, sizeof c->reason, "granularity %s", granularity);
+    c->failed = !found;
+    if (found) snprintf(c->reason, sizeof c->reason, "granularity %s", granularity);
     return true;
 }
 

@@ -62,6 +62,9 @@ static void prepare(struct uring_store *u, struct io_uring_sqe *sqe, struct stor
         io_uring_prep_fsync(sqe, ((struct posix_file *)op->file)->fd, IORING_FSYNC_DATASYNC);
     else
         prepare_transfer(u, sqe, op);
+    /* Some devices (dm-log-writes, dm-crypt of older kernels) take nothing without being waited for: the
+     * ring's own attempt ends with EAGAIN however often it is made. A worker of the kernel then does it. */
+    if (op->stalls > 0) sqe->flags |= IOSQE_ASYNC;
     io_uring_sqe_set_data(sqe, op);
 }
 

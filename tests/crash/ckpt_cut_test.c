@@ -4,8 +4,8 @@
  * on from there.
  *
  * A scenario is a history of lives: each opens the stores of all parts, resumes from the newest complete
- * step, saves some steps in several parts with several in flight, and ends by a close, a process kill or the
- * power cut. */
+ * step, saves some steps in several parts with several in flight, in place or staged through a pool of one
+ * chunk or more, and ends by a close, a process kill or the power cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,8 +18,12 @@
 #define PARTS_MAX 3u
 #define STEPS_MAX 64u
 
+enum staging { IN_PLACE, STAGED, MIXED };
+
 struct scenario {
     uint32_t in_flight, keep, parts, lives, steps_per_life;
+    enum staging staging;
+    uint32_t pool_blocks; /* 0: as the kit has it */
     struct storesim_faults faults;
 };
 
@@ -83,6 +87,8 @@ static void begin_saves(struct world *w, uint32_t p, uint64_t last) {
         uint64_t step = w->next_step[p]++;
         w->buffers[p][step] = kit_part_new(step, p, w->scenario.parts);
         struct ckpt_save save = kit_save(w->buffers[p][step], step, p, w->scenario.parts);
+        enum staging staging = w->scenario.staging;
+        save.staged = save.want_captured = staging == STAGED || (staging == MIXED && step % 3 > 0);
         assert_int_equal(ckpt_save_begin(w->engines[p], &save, NULL), PAWL_OK);
     }
 }
@@ -104,8 +110,9 @@ static void poll_part(struct world *w, uint32_t p) {
         ckpt_wait(w->engines[p], 1);
         return;
     }
-    kit_part_free(w->buffers[p][event.step]);
+    kit_part_free(w->buffers[p][event.step]); /* captured: it is ours again */
     w->buffers[p][event.step] = NULL;
+    if (event.kind == CKPT_CAPTURED) return;
     if (event.code == PAWL_OK)
         note_commit(w, p, event.step);
     else if (event.code != PAWL_CANCELLED || event.step >= w->acknowledged)
@@ -126,6 +133,8 @@ static bool live(struct world *w, uint64_t resume, bool stop_when_broken, uint64
     for (uint32_t p = 0; p < w->scenario.parts; p++) {
         struct ckpt_config config =
             kit_config(w->incarnation, resume, w->scenario.in_flight, w->scenario.keep);
+        if (w->scenario.pool_blocks > 0)
+            config.staging_bytes = (uint64_t)w->scenario.pool_blocks * STORE_BLOCK;
         if (ckpt_open(&config, w->stores[p], &w->engines[p], NULL) != PAWL_OK) return false;
         w->next_step[p] = resume + 1;
     }
@@ -223,29 +232,40 @@ static void cut_everywhere(const struct scenario *scenario, uint64_t seeds) {
         uint64_t ops = count_ops(scenario, seed);
         for (uint64_t cut = 1; cut <= ops; cut++, points++) reached += cut_once(scenario, seed, cut);
     }
-    print_message("in flight %u, kept %u, parts %u: %" PRIu64 " cut points\n", scenario->in_flight,
-                  scenario->keep, scenario->parts, points);
+    static const char *const how[] = {"in place", "staged", "mixed"};
+    print_message("in flight %u, kept %u, parts %u, %s: %" PRIu64 " cut points\n", scenario->in_flight,
+                  scenario->keep, scenario->parts, how[scenario->staging], points);
     assert_true(reached >= points - seeds); /* only the very last operation lets a history end by itself */
 }
 
 static void one_save_at_a_time_survives_every_cut(void **state) {
     (void)state;
-    struct scenario scenario = {.in_flight = 1, .keep = 1, .parts = 1, .lives = 4, .steps_per_life = 5};
-    cut_everywhere(&scenario, 6);
+    for (int staging = IN_PLACE; staging <= STAGED; staging++) {
+        struct scenario scenario = {.in_flight = 1,
+                                    .keep = 1,
+                                    .parts = 1,
+                                    .lives = 4,
+                                    .steps_per_life = 5,
+                                    .staging = (enum staging)staging};
+        cut_everywhere(&scenario, 2);
+    }
 }
 
 static void overlapping_saves_survive_every_cut(void **state) {
     (void)state;
-    for (uint32_t n = 2; n <= 3; n++)
-        for (uint32_t k = 1; k <= 2; k++) {
-            struct scenario scenario = {.in_flight = n,
-                                        .keep = k,
-                                        .parts = 1,
-                                        .lives = 4,
-                                        .steps_per_life = 6,
-                                        .faults = {.delay = 300000}};
-            cut_everywhere(&scenario, 3);
-        }
+    for (uint32_t n = 2; n <= 8; n++) {
+        struct scenario scenario = {.in_flight = n,
+                                    .keep = 1 + n % 2,
+                                    .parts = 1,
+                                    .lives = 3,
+                                    .steps_per_life = 4 + n / 2,
+                                    .staging = n < 4        ? IN_PLACE
+                                               : n % 2 == 0 ? STAGED
+                                                            : MIXED,
+                                    .pool_blocks = n % 3 == 0 ? 1 : 8,
+                                    .faults = {.delay = 300000}};
+        cut_everywhere(&scenario, 2);
+    }
 }
 
 static void parts_in_several_stores_survive_every_cut(void **state) {
@@ -254,10 +274,12 @@ static void parts_in_several_stores_survive_every_cut(void **state) {
         struct scenario scenario = {.in_flight = 2,
                                     .keep = 1,
                                     .parts = parts,
-                                    .lives = 4,
+                                    .lives = 3,
                                     .steps_per_life = 4,
+                                    .staging = MIXED,
+                                    .pool_blocks = parts,
                                     .faults = {.delay = 300000}};
-        cut_everywhere(&scenario, 3);
+        cut_everywhere(&scenario, 2);
     }
 }
 
@@ -275,6 +297,7 @@ static void failing_devices_survive_every_cut(void **state) {
     for (uint64_t seed = 1; seed <= 100; seed++)
         for (uint64_t cut = 1 + seed % 7; cut < 120; cut += 7, points++) {
             static struct world w;
+            scenario.staging = (enum staging)(seed % 3);
             world_begin(&w, &scenario, seed);
             storesim_stop_after(w.sim, cut);
             if (open_stores(&w)) (void)live(&w, 0, false, UINT64_MAX);

@@ -75,6 +75,7 @@ static _Noreturn void child_main(const char *path, const struct plan *plan, uint
             uint64_t step = resume + 1 + begun;
             parts[begun] = kit_part_new(step, 0, 1);
             struct ckpt_save save = kit_save(parts[begun], step, 0, 1);
+            save.staged = step % 3 > 0;
             if (ckpt_save_begin(c, &save, &e) != PAWL_OK) child_fail("begin", &e);
             begun++;
         }

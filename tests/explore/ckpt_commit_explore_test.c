@@ -145,6 +145,8 @@ static void check_report(struct model *m, const struct commit_action *a, uint8_t
         s->committed = 1;
     }
     if (a->code != PAWL_CANCELLED) return;
+    for (uint32_t i = 0; i < SLOTS; i++)
+        rule(m->standing.steps[i] != m->base + step, "a save is said to be given up and counts");
     rule(s->asked || is_overtaken(m, step, b->keep), "a save is given up for no reason");
     if (m->failures_left == b->failures && a->slot != UINT32_MAX)
         rule(m->core.slots[a->slot].state != SLOT_DEAD, "the slot of a save that was given up is lost");

@@ -140,6 +140,7 @@ static inline struct ckpt_config kit_config(uint64_t incarnation, uint64_t resum
         .incarnation = incarnation, .resume_step = resume_step, .in_flight = n, .keep = k};
     memcpy(c.run_id, "kit-run-12345678", CKPT_RUN_ID_BYTES);
     c.chunk_bytes = 2 * STORE_BLOCK;
+    c.staging_bytes = 8 * STORE_BLOCK;
     return c;
 }
 

@@ -272,6 +272,19 @@ static void a_wake_from_any_thread_ends_the_wait(void **state) {
     }
 }
 
+static void a_wake_is_kept_for_the_next_wait(void **state) {
+    (void)state;
+    for (int background = 0; background < 2; background++) {
+        struct rig r;
+        rig_open(&r, 1, 1, 1, background == 1);
+        struct ckpt_event event;
+        ckpt_wake(r.engine);
+        assert_int_equal(ckpt_poll(r.engine, &event, 1), 0);
+        ckpt_wait(r.engine, INT64_C(3600000000000)); /* or the test hangs */
+        rig_close(&r);
+    }
+}
+
 static void a_wait_ends_with_news_and_with_its_time(void **state) {
     (void)state;
     for (int background = 0; background < 2; background++) {
@@ -296,6 +309,7 @@ int main(void) {
         cmocka_unit_test(a_save_that_is_overtaken_before_it_begins_ends_at_once),
         cmocka_unit_test(giving_up_at_random_loses_nothing),
         cmocka_unit_test(a_wake_from_any_thread_ends_the_wait),
+        cmocka_unit_test(a_wake_is_kept_for_the_next_wait),
         cmocka_unit_test(a_wait_ends_with_news_and_with_its_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

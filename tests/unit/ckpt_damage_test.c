@@ -301,6 +301,140 @@ static void fields_that_contradict_each_other_are_refused(void **state) {
     expect_refusal(*state, "3*8192,1*4096", "0*8192,7*4096", "pawl.chunks");
 }
 
+/* A header made by hand, with `metadata` behind the usual keys and `tensors` after it. */
+static pawl_code parse_by_hand(const char *metadata, const char *tensors, uint64_t data_bytes,
+                               struct pawl_error *e) {
+    struct bytes text = {0};
+    struct slot_info info;
+    bytes_put_u64(&text, 0);
+    bytes_printf(&text,
+                 "{\"__metadata__\":{\"pawl.format\":\"1\",\"pawl.run\":\"%032d\",\"pawl.incarnation\":\"1\","
+                 "\"pawl.step\":\"1\",\"pawl.unit\":\"0\",\"pawl.units\":\"1\",\"pawl.part\":\"0\","
+                 "\"pawl.parts\":\"1\",\"pawl.blob\":\"\"%s}%s}",
+                 0, metadata, tensors);
+    bytes_pad(&text, STORE_BLOCK, ' ');
+    for (int i = 0; i < 8; i++) text.data[i] = (uint8_t)((text.size - 8) >> (8 * i));
+    pawl_code code = slot_parse(text.data, text.size, text.size + data_bytes, &info, e);
+    if (code == PAWL_OK) slot_info_close(&info);
+    bytes_close(&text);
+    return code;
+}
+
+#define SUM "0123456789abcdef0123456789abcdef"
+
+static void without_checksums_is_said_in_one_way_only(void **state) {
+    (void)state;
+    static const char tensor[] = ",\"t\":{\"dtype\":\"U8\",\"shape\":[4096],\"data_offsets\":[0,4096]}";
+    static const struct {
+        const char *metadata, *named; /* null: good */
+    } cases[] = {
+        {",\"pawl.sums\":\"" SUM "\"", NULL},
+        {",\"pawl.checksum\":\"none\"", NULL},
+        {"", "'pawl.sums' is missing"},
+        {",\"pawl.checksum\":\"none\",\"pawl.sums\":\"" SUM "\"", "'pawl.sums': wanted none beside"},
+        {",\"pawl.checksum\":\"none\",\"pawl.sums\":\"\"", "'pawl.sums': wanted none beside"},
+        {",\"pawl.checksum\":\"xxh3\",\"pawl.sums\":\"" SUM "\"", "'pawl.checksum': wanted 'none'"},
+        {",\"pawl.checksum\":\"\"", "'pawl.checksum': wanted 'none'"},
+        {",\"pawl.sums\":\"\"", "'pawl.sums': wanted one checksum per chunk"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char metadata[300];
+        struct pawl_error e = {0};
+        snprintf(metadata, sizeof metadata, ",\"pawl.chunks\":\"1*4096\",\"pawl.slices\":\"\"%s",
+                 cases[i].metadata);
+        pawl_code code = parse_by_hand(metadata, tensor, 4096, &e);
+        assert_int_equal(code, cases[i].named == NULL ? PAWL_OK : PAWL_FORMAT);
+        if (cases[i].named != NULL && strstr(e.text, cases[i].named) == NULL) fail_msg("%s", e.text);
+    }
+}
+
+static void slices_that_do_not_fit_their_tensors_are_refused(void **state) {
+    (void)state;
+    static const char tensors[] = ",\"t@8\":{\"dtype\":\"U8\",\"shape\":[16,128],\"data_offsets\":[0,2048]},"
+                                  "\"q\":{\"dtype\":\"F4\",\"shape\":[2,2044],\"data_offsets\":[2048,4092]},"
+                                  "\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[4092,4096]}";
+    static const char *const good[] = {"",
+                                       "0 8 64\\n",
+                                       "0 8 64 @\\n",
+                                       "0 8,0 64,128 @\\n1 1,2 5,2048\\n",
+                                       "0 48,7 64,135\\n",
+                                       "1 0,2 2,2046\\n"},
+                             *const bad[] = {"0 8 23\\n", /* rows end behind the end */
+                                             "0 49,0 64,128\\n",
+                                             "0 0,8 64,128\\n",
+                                             "0 8,0 64\\n", /* as many begins as sizes */
+                                             "0 8 64,128\\n",
+                                             "0 8,0,0 64,128,1\\n",
+                                             "0 8, 64,\\n",
+                                             "0 8 64 @",
+                                             "0 8 64 x\\n",
+                                             "0 8 64\\n0 8 64\\n", /* twice */
+                                             "1 0 4 @\\n",         /* no @ in its name */
+                                             "2 0 2\\n",           /* a scalar */
+                                             "3 0 2\\n",           /* there is none */
+                                             "0 8 18446744073709551615,18446744073709551615\\n",
+                                             "0 18446744073709551615,0 18446744073709551615,128\\n",
+                                             "1 0,1 2,2046\\n"}; /* cuts a byte */
+    char metadata[300];
+    for (size_t i = 0; i < sizeof good / sizeof good[0] + sizeof bad / sizeof bad[0]; i++) {
+        bool is_good = i < sizeof good / sizeof good[0];
+        const char *slices = is_good ? good[i] : bad[i - sizeof good / sizeof good[0]];
+        struct pawl_error e = {0};
+        snprintf(metadata, sizeof metadata,
+                 ",\"pawl.chunks\":\"1*4096\",\"pawl.sums\":\"" SUM "\",\"pawl.slices\":\"%s\"", slices);
+        pawl_code code = parse_by_hand(metadata, tensors, 4096, &e);
+        if (code != (is_good ? PAWL_OK : PAWL_FORMAT)) fail_msg("'%s': %s", slices, e.text);
+        if (!is_good && strstr(e.text, "'pawl.slices'") == NULL) fail_msg("'%s': %s", slices, e.text);
+    }
+}
+
+/* Bytes of tensors, of filler, of the header's text and its padding, of both length and record: wherever a
+ * bit turns in a part of a step of boxes, the step is not read as if nothing were, and the other one is. */
+static void a_flip_in_any_file_of_several_ranks_is_found_and_the_older_step_serves(void **state) {
+    (void)state;
+    struct storesim *sim = storesim_new(5);
+    struct store *stores[3];
+    static const char *const folders[] = {"r0", "r1", "r2"};
+    for (uint32_t part = 0; part < 3; part++) {
+        struct ckpt_config config = kit_config(1, 0, 1, 2);
+        struct ckpt *c = NULL;
+        assert_int_equal(storesim_open(sim, folders[part], false, &stores[part], NULL), PAWL_OK);
+        assert_int_equal(ckpt_open(&config, stores[part], &c, NULL), PAWL_OK);
+        for (uint64_t step = 1; step <= 2; step++) {
+            struct kit_part *p = kit_part_new(step, part, 3);
+            struct ckpt_save save = kit_save(p, step, part, 3);
+            assert_int_equal(ckpt_save_begin(c, &save, NULL), PAWL_OK);
+            assert_int_equal(kit_wait(c, stores[part]).code, PAWL_OK);
+            ckpt_durable(c, step);
+            kit_part_free(p);
+        }
+        assert_int_equal(ckpt_close(c, kit_soon(), NULL), PAWL_OK);
+    }
+    assert_int_equal(kit_newest(stores, 3, NULL), 2);
+    for (uint32_t part = 0; part < 3; part++) {
+        struct store_file *f = NULL;
+        uint64_t bytes = 0;
+        assert_int_equal(store_file_open(stores[part], "slot-000001.safetensors", false, 0, &f, NULL),
+                         PAWL_OK);
+        assert_int_equal(store_file_size(f, &bytes, NULL), PAWL_OK);
+        store_file_close(f);
+        for (uint64_t byte = part; byte < bytes; byte += byte < STORE_BLOCK ? 31 : 157) {
+            storesim_flip(sim, folders[part], "slot-000001.safetensors", byte, 0x20);
+            struct ckpt_set *set = NULL;
+            assert_int_equal(ckpt_set_open(stores, 3, NULL, &set, NULL), PAWL_OK);
+            assert_true(!ckpt_set_at(set, 0)->complete || ckpt_set_verify(set, 0, NULL) == PAWL_CORRUPT);
+            ckpt_set_close(set);
+            uint64_t newest = kit_newest(stores, 3, NULL); /* filler may be damaged without any harm */
+            if (newest != 1 && byte < STORE_BLOCK) fail_msg("part %u, byte %" PRIu64, part, byte);
+            assert_in_range(newest, 1, 2);
+            storesim_flip(sim, folders[part], "slot-000001.safetensors", byte, 0x20);
+        }
+    }
+    assert_int_equal(kit_newest(stores, 3, NULL), 2);
+    for (uint32_t part = 0; part < 3; part++) store_close(stores[part]);
+    storesim_free(sim);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_flip_anywhere_in_a_slot_is_found_and_the_older_step_serves,
@@ -318,6 +452,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_newer_version_is_told_apart_from_damage, two_steps, place_end),
         cmocka_unit_test_setup_teardown(every_missing_field_is_a_refusal_that_names_it, two_steps, place_end),
         cmocka_unit_test_setup_teardown(fields_that_contradict_each_other_are_refused, two_steps, place_end),
+        cmocka_unit_test(without_checksums_is_said_in_one_way_only),
+        cmocka_unit_test(slices_that_do_not_fit_their_tensors_are_refused),
+        cmocka_unit_test(a_flip_in_any_file_of_several_ranks_is_found_and_the_older_step_serves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

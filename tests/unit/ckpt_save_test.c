@@ -1,11 +1,10 @@
-/* What ckpt/ckpt.h promises of saving and reading, on the simulated disk and on real folders. */
+/* What ckpt/ckpt.h promises of saving and reading, on the simulated disk. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <poll.h>
 #include <unistd.h>
 
 #include "kit/ckpt_kit.h"
@@ -730,60 +729,6 @@ static void an_older_save_that_ends_later_replaces_nothing(void **state) {
     }
 }
 
-/* On real folders, with and without a thread of its own. */
-static void real_round_trip(enum store_kind kind, bool background) {
-    char path[256], command[300];
-    snprintf(path, sizeof path, "%s/ckpt-XXXXXX", PAWL_BINARY_DIR);
-    assert_non_null(mkdtemp(path));
-    struct store *s = NULL;
-    struct pawl_error e = {0};
-    if (store_open(path, kind, false, &s, NULL, &e) != PAWL_OK) {
-        print_message("%s\n", e.text);
-        skip();
-    }
-    struct ckpt_config config = kit_config(1, 0, 3, 1);
-    config.background = background;
-    struct ckpt *c = open_engine(&config, s);
-    assert_int_equal(ckpt_fd(c) >= 0, background);
-    struct kit_part *parts[32] = {0};
-    uint64_t done = 0, durable = 0;
-    for (uint64_t step = 1; done < 30;) {
-        while (step <= 30 && ckpt_in_flight(c) < 3) {
-            parts[step] = kit_part_new(step, 0, 1);
-            begin(c, parts[step], step, 0, 1);
-            step++;
-        }
-        struct ckpt_event events[2];
-        if (background) {
-            struct pollfd p = {.fd = ckpt_fd(c), .events = POLLIN};
-            assert_int_equal(poll(&p, 1, 60000), 1);
-        }
-        uint32_t count = ckpt_poll(c, events, 2);
-        for (uint32_t i = 0; i < count; i++) {
-            if (counts(&events[i], durable)) {
-                assert_true(events[i].write_ns > 0 && events[i].total_ns >= events[i].write_ns);
-                if (events[i].step > durable) durable = events[i].step;
-                ckpt_durable(c, durable);
-            }
-            kit_part_free(parts[events[i].step]);
-            done++;
-        }
-    }
-    close_engine(c);
-    assert_int_equal(kit_newest(&s, 1, NULL), 30);
-    store_close(s);
-    assert_int_equal(store_open(path, STORE_AUTO, true, &s, NULL, NULL), PAWL_OK);
-    assert_int_equal(kit_newest(&s, 1, NULL), 30);
-    store_close(s);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    assert_int_equal(system(command), 0);
-}
-
-static void plain_files_polled(void **state) { (void)state, real_round_trip(STORE_PLAIN, false); }
-static void plain_files_in_background(void **state) { (void)state, real_round_trip(STORE_PLAIN, true); }
-static void io_uring_polled(void **state) { (void)state, real_round_trip(STORE_URING, false); }
-static void io_uring_in_background(void **state) { (void)state, real_round_trip(STORE_URING, true); }
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_saved_is_read_back),
@@ -810,10 +755,6 @@ int main(void) {
         cmocka_unit_test(what_the_group_gave_up_makes_room),
         cmocka_unit_test(starting_from_zero_deletes_nothing_that_was_complete),
         cmocka_unit_test(an_older_save_that_ends_later_replaces_nothing),
-        cmocka_unit_test(plain_files_polled),
-        cmocka_unit_test(plain_files_in_background),
-        cmocka_unit_test(io_uring_polled),
-        cmocka_unit_test(io_uring_in_background),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,8 +67,10 @@ static void memory_beyond_what_one_entry_holds_takes_several(void **state) {
     ring_begin(&ring);
     const size_t bytes = URING_MEMORY_BYTES_MAX + 3 * PAGES_BYTES;
     uint8_t *wide = wide_memory(bytes);
+    uring_memory_add(&m, &ring, wide, PAGES_BYTES);
+    if (uring_memory_find(&m, wide, PAGES_BYTES) < 0) skip(); /* no table, or no memory may be locked */
+    uring_memory_remove(&m, &ring, wide);
     uring_memory_add(&m, &ring, wide, bytes);
-    if (uring_memory_find(&m, wide, STORE_BLOCK) < 0) skip(); /* the limit of locked memory */
     assert_int_equal(uring_memory_find(&m, wide, URING_MEMORY_BYTES_MAX), 0);
     assert_int_equal(uring_memory_find(&m, wide + URING_MEMORY_BYTES_MAX, 3 * PAGES_BYTES), 1);
     assert_int_equal(uring_memory_find(&m, wide + URING_MEMORY_BYTES_MAX - STORE_BLOCK, 2 * STORE_BLOCK), -1);

@@ -130,6 +130,9 @@ static void a_wait_for_nothing_lasts_its_time_asleep(void **state) {
     uint8_t *data = mem_alloc(STORE_BLOCK);
     assert_int_equal(store_write(f, 0, data, STORE_BLOCK, 1, NULL), PAWL_OK); /* threads exist from here on */
     assert_int_equal(kit_next_good(s), 1);
+    pthread_t thread; /* which leaves what it asked of the kernel behind */
+    assert_int_equal(pthread_create(&thread, NULL, wait_a_moment, s), 0);
+    pthread_join(thread, NULL);
     store_wake(s);
     store_wait(s, FOREVER_NS);
     int64_t begin = clock_now_ns(), cpu = own_cpu_ns(), left;

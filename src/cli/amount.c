@@ -1,0 +1,60 @@
+/* See amount.h. Tested in tests/e2e/ckpt_tune_test.py. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <pawl/tune.h>
+
+#include "cli/amount.h"
+
+void cli_blame(struct cli_problem *p, const char *option, const char *why) {
+    if (p->text[0] == 0) snprintf(p->text, sizeof p->text, "option --%s: %s", option, why);
+}
+
+void cli_take_bytes(struct cli_problem *p, const char *option, const char *text, uint64_t *out) {
+    struct pawl_error e;
+    if (pawl_parse_bytes(text, out, &e) != PAWL_OK)
+        cli_blame(p, option, e.text);
+    else if (*out == 0)
+        cli_blame(p, option, "0 is too little");
+}
+
+void cli_take_seconds(struct cli_problem *p, const char *option, const char *text, double *out) {
+    struct pawl_error e;
+    if (pawl_parse_seconds(text, out, &e) != PAWL_OK)
+        cli_blame(p, option, e.text);
+    else if (*out <= 0)
+        cli_blame(p, option, "0 is too little");
+}
+
+void cli_take_share(struct cli_problem *p, const char *option, const char *text, double *out) {
+    struct pawl_error e;
+    if (pawl_parse_share(text, out, &e) != PAWL_OK)
+        cli_blame(p, option, e.text);
+    else if (*out <= 0)
+        cli_blame(p, option, "0 is too little: any save costs something");
+}
+
+void cli_take_count(struct cli_problem *p, const char *option, const char *text, uint32_t most,
+                    uint32_t *out) {
+    char *end = NULL, why[96];
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && *end == 0 && errno == 0 && value >= 1 && value <= most) {
+        *out = (uint32_t)value;
+        return;
+    }
+    snprintf(why, sizeof why, "\"%.40s\": give a whole number from 1 to %u", text, most);
+    cli_blame(p, option, why);
+}
+
+void cli_blame_argument(struct cli_problem *p, const char *argument) {
+    if (p->text[0] == 0)
+        snprintf(p->text, sizeof p->text, "\"%.400s\" is one argument too many: give one folder", argument);
+}
+
+void cli_blame_option(struct cli_problem *p, const char *argument) {
+    if (p->text[0] == 0)
+        snprintf(p->text, sizeof p->text, "option \"%.400s\" is unknown, or lacks its value, or takes none",
+                 argument);
+}

@@ -1,0 +1,22 @@
+/* Options that are amounts: taken, or refused with one line that names the option. */
+#ifndef CLI_AMOUNT_H
+#define CLI_AMOUNT_H
+
+#include <stdint.h>
+
+struct cli_problem { /* the first with the arguments; empty: none */
+    char text[1024];
+};
+
+void cli_blame(struct cli_problem *p, const char *option, const char *why);
+/* Above 0. */
+void cli_take_bytes(struct cli_problem *p, const char *option, const char *text, uint64_t *out);
+void cli_take_seconds(struct cli_problem *p, const char *option, const char *text, double *out);
+void cli_take_share(struct cli_problem *p, const char *option, const char *text, double *out);
+void cli_take_count(struct cli_problem *p, const char *option, const char *text, uint32_t most,
+                    uint32_t *out);
+/* A second argument; an option that getopt refused. */
+void cli_blame_argument(struct cli_problem *p, const char *argument);
+void cli_blame_option(struct cli_problem *p, const char *argument);
+
+#endif

@@ -1,0 +1,220 @@
+/* Restoring the newest step into a declared state, and going back past damage. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "saver/saver.h"
+
+/* ---- which step ---- */
+
+static uint32_t newest_from(const struct ckpt_set *set, const struct saver_marks *marks,
+                            uint64_t incarnation) {
+    for (uint32_t i = 0; i < ckpt_set_count(set); i++) { /* newest first */
+        const struct ckpt_step *s = ckpt_set_at(set, i);
+        if (s->complete && s->incarnation >= incarnation && !run_is_bad(marks, s->step, s->incarnation))
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+/* A start that began anew counts its steps from 1 again: what it saved is newer than all that was there
+ * before, whatever the numbers. Until it has saved something, the old steps are what there is. */
+uint32_t saver_newest(const struct ckpt_set *set, const struct saver_marks *marks) {
+    uint64_t below = UINT64_MAX;
+    for (;;) {
+        uint64_t scratch = 0;
+        for (uint32_t i = 0; i < marks->scratch_count; i++)
+            if (marks->scratch[i] < below && marks->scratch[i] > scratch) scratch = marks->scratch[i];
+        uint32_t found = newest_from(set, marks, scratch);
+        if (found != UINT32_MAX || scratch == 0) return found;
+        below = scratch;
+    }
+}
+
+static uint32_t find_step(const struct pawl_ckpt *c, const struct ckpt_set *set) {
+    for (uint32_t i = 0; i < ckpt_set_count(set); i++) {
+        const struct ckpt_step *s = ckpt_set_at(set, i);
+        if (s->complete && s->step == c->stored_step &&
+            (c->stored_incarnation == 0 || s->incarnation == c->stored_incarnation))
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+/* ---- the blob: of the unit that holds the state's first tensor ---- */
+
+static uint32_t unit_of(const struct ckpt_set *set, uint32_t index, const struct pawl_ckpt_state *state) {
+    for (uint32_t i = 0; state->count > 0 && i < ckpt_set_tensor_count(set, index); i++) {
+        const struct ckpt_tensor *t = ckpt_set_tensor(set, index, i);
+        if (strcmp(t->name, state->tensors[0].name) == 0) return t->unit;
+    }
+    return 0;
+}
+
+static pawl_code take_blob(struct pawl_ckpt *c, struct ckpt_set *set, uint32_t index,
+                           const struct pawl_ckpt_state *state, struct pawl_error *e) {
+    const void *blob = NULL;
+    size_t bytes = 0;
+    pawl_code code = ckpt_set_blob(set, index, unit_of(set, index, state), &blob, &bytes, e);
+    free(c->blob);
+    c->blob = NULL;
+    c->blob_bytes = 0;
+    if (code != PAWL_OK || bytes == 0) return code;
+    c->blob = malloc(bytes);
+    if (c->blob == NULL) return saver_no_memory(c, e);
+    memcpy(c->blob, blob, bytes);
+    c->blob_bytes = bytes;
+    return PAWL_OK;
+}
+
+void pawl_ckpt_blob(const struct pawl_ckpt *c, const void **blob, size_t *bytes) {
+    *blob = c->blob;
+    *bytes = c->blob_bytes;
+}
+
+/* ---- reading ---- */
+
+static bool is_damage(pawl_code code) { return code == PAWL_CORRUPT || code == PAWL_IO; }
+
+static void tell_passed_over(struct pawl_ckpt *c, uint64_t step, const struct pawl_error *why) {
+    struct pawl_ckpt_event event = {.kind = PAWL_CKPT_FAILED, .step = step, .code = why->code};
+    snprintf(event.text, sizeof event.text, "resume: step %" PRIu64 " is passed over: %.700s", step,
+             why->text);
+    pthread_mutex_lock(&c->mutex);
+    saver_event(c, event);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+/* Damage is not tried again by the next start; what could not be read may be readable then. */
+static void mark(struct pawl_ckpt *c, const struct ckpt_step *s, const struct pawl_error *why) {
+    struct pawl_error other;
+    if (why->code == PAWL_CORRUPT) (void)run_mark_bad(&c->run, s->step, s->incarnation, why->text, &other);
+}
+
+static pawl_code read_step(struct pawl_ckpt *c, struct ckpt_set *set, uint32_t index,
+                           const struct pawl_ckpt_state *state, struct pawl_error *e) {
+    pawl_code code = ckpt_set_read_many(set, index, state->tensors, state->count, e);
+    if (code == PAWL_OK) code = take_blob(c, set, index, state, e);
+    return code;
+}
+
+/* One rank decides for itself: the next older complete one, until one is good. */
+static pawl_code read_alone(struct pawl_ckpt *c, struct ckpt_set *set, const struct pawl_ckpt_state *state,
+                            uint64_t *step, struct pawl_error *e) {
+    struct saver_marks marks;
+    struct pawl_error first = {0}, why = {0};
+    pawl_code code = run_marks(&c->run, &marks, e);
+    for (uint32_t at; code == PAWL_OK;) {
+        at = saver_newest(set, &marks);
+        if (at == UINT32_MAX) {
+            code = first.code;
+            if (code != PAWL_OK && e != NULL) *e = first;
+            break;
+        }
+        const struct ckpt_step *s = ckpt_set_at(set, at);
+        code = read_step(c, set, at, state, &why);
+        if (code == PAWL_OK) *step = s->step;
+        if (code != PAWL_OK && !is_damage(code) && e != NULL) *e = why;
+        if (!is_damage(code)) break;
+        tell_passed_over(c, s->step, &why);
+        mark(c, s, &why);
+        if (first.code == PAWL_OK) first = why;
+        struct saver_bad *bad = realloc(marks.bad, (marks.bad_count + 1) * sizeof *bad);
+        code = bad == NULL ? saver_no_memory(c, e) : PAWL_OK;
+        if (bad == NULL) break;
+        marks.bad = bad;
+        bad[marks.bad_count++] = (struct saver_bad){s->step, s->incarnation};
+    }
+    run_marks_close(&marks);
+    return code;
+}
+
+/* Several ranks have agreed on a step; none may take another. */
+static pawl_code read_agreed(struct pawl_ckpt *c, struct ckpt_set *set, const struct pawl_ckpt_state *state,
+                             uint64_t *step, struct pawl_error *e) {
+    struct pawl_error why = {0};
+    uint32_t at = find_step(c, set);
+    if (at == UINT32_MAX) {
+        const char *problem = ckpt_set_problem(set, 0);
+        return error_set(e, PAWL_CORRUPT, 0,
+                         "%.300s: step %" PRIu64 ", to resume from, is not complete%s%.300s", c->options.path,
+                         c->stored_step, problem != NULL ? ": " : "", problem != NULL ? problem : "");
+    }
+    const struct ckpt_step *s = ckpt_set_at(set, at);
+    pawl_code code = read_step(c, set, at, state, &why);
+    if (code == PAWL_OK) {
+        *step = s->step;
+        return code;
+    }
+    if (is_damage(code)) mark(c, s, &why);
+    if (code == PAWL_CORRUPT && c->run.path != NULL)
+        return error_set(e, code, 0,
+                         "step %" PRIu64 " is marked bad, the next start takes an older one: %.600s", s->step,
+                         why.text);
+    if (e != NULL) *e = why;
+    return code;
+}
+
+static const struct store *own_store(const struct pawl_ckpt *c, const struct saver_stores *stores) {
+    for (uint32_t i = 0; i < stores->count; i++)
+        if (strcmp(store_path(stores->stores[i]), store_path(c->store)) == 0) return stores->stores[i];
+    return NULL;
+}
+
+static pawl_code read_stored(struct pawl_ckpt *c, const struct pawl_ckpt_state *state, uint64_t *step,
+                             struct pawl_error *e) {
+    struct saver_stores stores;
+    struct ckpt_set *set = NULL;
+    pawl_code code = c->disk.open_all(c->disk.context, &stores, e);
+    if (code != PAWL_OK) return code;
+    struct ckpt_set_options options = {
+        .run_id = c->run.id, .unchecked = c->options.unchecked, .prefer = own_store(c, &stores)};
+    code = ckpt_set_open_with(stores.stores, stores.count, &options, &set, e);
+    bool alone = c->options.rank_count == 1 && c->options.group == NULL;
+    if (code == PAWL_OK)
+        code = alone ? read_alone(c, set, state, step, e) : read_agreed(c, set, state, step, e);
+    ckpt_set_close(set);
+    saver_stores_close(&stores);
+    return code;
+}
+
+pawl_code pawl_ckpt_resume(struct pawl_ckpt *c, struct pawl_ckpt_state *state, uint64_t *step,
+                           struct pawl_error *e) {
+    *step = 0;
+    if (state == NULL || state->owner != c)
+        return error_set(e, PAWL_ARGUMENT, 0, "resume: the state was not declared here");
+    if (c->settled || c->has_thread)
+        return error_set(e, PAWL_ARGUMENT, 0, "resume: only once, before the first save");
+    if (c->stored_step == 0 && c->loss.code != PAWL_OK) {
+        if (e != NULL) *e = c->loss;
+        return c->loss.code;
+    }
+    pawl_code code = c->stored_step == 0 ? PAWL_OK : read_stored(c, state, step, e);
+    if (code == PAWL_OK) code = saver_engine(c, *step, c->engine_in_flight, e);
+    if (code == PAWL_OK) code = group_arrive(c->group, e);
+    if (code != PAWL_OK) return code;
+    c->settled = true;
+    c->resumed_step = *step;
+    pthread_mutex_lock(&c->mutex);
+    c->status.durable_step = *step;
+    if (*step != 0) c->durable_ns = clock_now_ns();
+    pthread_mutex_unlock(&c->mutex);
+    return PAWL_OK;
+}
+
+pawl_code pawl_ckpt_from_scratch(struct pawl_ckpt *c, struct pawl_error *e) {
+    if (c->settled || c->has_thread)
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "from scratch: only instead of resuming, before the first save");
+    pawl_code code = run_mark_scratch(&c->run, c->incarnation, e);
+    if (code == PAWL_OK) code = saver_engine(c, 0, c->engine_in_flight, e);
+    if (code == PAWL_OK) code = group_arrive(c->group, e);
+    if (code != PAWL_OK) return code;
+    c->settled = true;
+    pthread_mutex_lock(&c->mutex);
+    c->status.durable_step = 0;
+    pthread_mutex_unlock(&c->mutex);
+    return PAWL_OK;
+}

@@ -1,0 +1,86 @@
+/* The checkpointer's memory does not grow: neither over many saves, nor when saves are asked for far faster
+ * than the disk takes them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <malloc.h>
+
+#include "kit/saver_kit.h"
+
+/* Bytes handed out by malloc: unlike the resident set it does not depend on what the kernel keeps mapped.
+ * Arenas of all threads, and blocks mapped on their own. */
+static size_t allocated(void) {
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+static size_t resident(void) {
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f == NULL || fscanf(f, "%*d %ld", &pages) != 1) pages = 0;
+    if (f != NULL) fclose(f);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static char *fast_folder(void) {
+    if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0);
+    return skit_folder();
+}
+
+/* F47 */
+static void two_thousand_saves_leave_the_memory_as_it_was(void **unused) {
+    (void)unused;
+    char *path = fast_folder();
+    struct skit_rank r = skit_open(
+        &(struct pawl_ckpt_options){.path = path, .staging_bytes = 1 << 20, .chunk_bytes = 65536, .keep = 2},
+        skit_state_new(0, 1, 0));
+    size_t blocks = 0, pages = 0;
+    for (uint64_t step = 1; step <= 2000; step++) {
+        skit_wait(&r, skit_save(&r, step), PAWL_CKPT_UNTIL_DURABLE);
+        /* Everything has its size by then, the ring of events included: 4 a save, 1024 in all. */
+        if (step == 400) blocks = allocated();
+        if (step == 400) pages = resident();
+    }
+    size_t grown_blocks = allocated() > blocks ? allocated() - blocks : 0;
+    size_t grown_pages = resident() > pages ? resident() - pages : 0;
+    if (grown_blocks > 65536) fail_msg("%zu bytes more are allocated after 1600 saves", grown_blocks);
+    if (grown_pages > 2u << 20) fail_msg("%zu bytes more are resident after 1600 saves", grown_pages);
+    skit_close(&r);
+    skit_remove(path);
+}
+
+/* F41: nothing waits for the device, so that almost every save finds two under way. */
+static void saves_asked_for_faster_than_the_disk_are_skipped_and_counted(void **unused) {
+    (void)unused;
+    char *path = fast_folder();
+    struct skit_rank r = skit_open(
+        &(struct pawl_ckpt_options){
+            .path = path, .staging_bytes = 1 << 20, .chunk_bytes = 65536, .full = PAWL_CKPT_SKIP},
+        skit_state_new(0, 1, 0));
+    size_t blocks = 0;
+    struct pawl_ckpt_status s;
+    uint64_t asked = 0;
+    do {
+        struct pawl_ckpt_save save = {.state = r.state, .step = ++asked};
+        SKIT_MUST(pawl_ckpt_save(r.c, &save, NULL, e));
+        pawl_ckpt_status(r.c, &s);
+        assert_true(s.in_flight <= 2);
+        if (asked == 2000) blocks = allocated();
+    } while (asked < 20000 || s.skipped < 5000);
+    size_t grown = allocated() > blocks ? allocated() - blocks : 0;
+    if (grown > 262144) fail_msg("%zu bytes more are allocated", grown); /* two saves under way, or none */
+    assert_int_equal(s.saves + s.skipped, asked);
+    skit_close(&r);
+    skit_remove(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_thousand_saves_leave_the_memory_as_it_was),
+        cmocka_unit_test(saves_asked_for_faster_than_the_disk_are_skipped_and_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
