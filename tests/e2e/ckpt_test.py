@@ -583,6 +583,27 @@ save: {{every: 1, in_flight: 2, keep: 2, export_dir: {self.root / "own"}}}
         self.assertGreater(len(steps), 1)
         writer.communicate(timeout=TIMEOUT)
 
+    # ---- marks ----
+
+    def test_marks_of_a_run_decide_which_step_is_current(self):
+        folder = self.make(1, 2, 3)
+        (folder / "RUN").write_text("pawl run 1\nrun " + "41" * 16 + "\n")
+        for name in ("bad/3-1", "bad/2-9", "bad/02-1", "bad/x", "scratch/7"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).touch()
+        for path in (folder, folder / "store"):
+            found = self.json("ls", path)
+            self.assertEqual([(s["step"], s["bad"], s["current"]) for s in found["steps"]],
+                             [(3, True, False), (2, False, True), (1, False, False)])
+        self.assertIn("bad/", self.error(USAGE, "rollback", folder, 3, "--yes"))
+        self.make(1, start="8:3")  # of a start after the one that began anew
+        (folder / "scratch" / "8").touch()
+        found = self.json("ls", folder)
+        self.assertEqual([(s["step"], s["incarnation"]) for s in found["steps"] if s["current"]], [(1, 8)])
+        self.assertIn("scratch/", self.error(USAGE, "rollback", folder, 2, "--yes"))
+        self.pawl("gc", folder, "--keep", 1)
+        self.assertEqual([(s["step"], s["incarnation"]) for s in self.json("ls", folder)["steps"] if s["current"]], [(1, 8)])
+
     # ---- gc ----
 
     def test_gc_frees_what_nobody_names(self):
