@@ -209,7 +209,9 @@ pawl_code pawl_ckpt_from_scratch(struct pawl_ckpt *c, struct pawl_error *e) {
         return error_set(e, PAWL_ARGUMENT, 0,
                          "from scratch: only instead of resuming, before the first save");
     pawl_code code = run_mark_scratch(&c->run, c->incarnation, e);
-    if (code == PAWL_OK) code = saver_engine(c, 0, c->engine_in_flight, e);
+    if (code != PAWL_OK) return code;
+    c->anew = true;
+    code = saver_engine(c, 0, c->engine_in_flight, e);
     if (code == PAWL_OK) code = group_arrive(c->group, e);
     if (code != PAWL_OK) return code;
     c->settled = true;

@@ -96,6 +96,10 @@ static void from_scratch_keeps_old_steps_until_new_ones_count_and_then_prefers_t
     skit_wait(&r, skit_save(&r, 1), PAWL_CKPT_UNTIL_DURABLE);
     skit_wait(&r, skit_save(&r, 2), PAWL_CKPT_UNTIL_DURABLE);
     skit_close(&r);
+    struct pawl_ckpt_reader *reader = NULL; /* other tools, which go by the number, see the new ones too */
+    SKIT_MUST(pawl_ckpt_reader_open(path, NULL, &reader, e));
+    assert_int_equal(pawl_ckpt_reader_step(reader, 0).step, 2);
+    pawl_ckpt_reader_close(reader);
     r = open_one(path);
     assert_int_equal(resume(&r), 2);
     assert_true(skit_is(r.memory, 2));
