@@ -58,7 +58,7 @@ enum pawl_ckpt_event_kind {
     PAWL_CKPT_DURABLE,   /* every rank's does: the step can be resumed from */
     PAWL_CKPT_SKIPPED,
     PAWL_CKPT_CANCELLED, /* given up on request, or overtaken by newer durable steps */
-    PAWL_CKPT_FAILED,    /* with id 0: a damaged step that resuming passed over */
+    PAWL_CKPT_FAILED,    /* with id 0: a damaged step or file that resuming passed over */
     PAWL_CKPT_INTERVAL   /* `every` was changed by the cadence; `text` says why */
 };
 const char *pawl_ckpt_event_name(enum pawl_ckpt_event_kind kind); /* "captured" */

@@ -195,11 +195,13 @@ static pawl_code check_fresh(const struct pawl_ckpt *c, struct pawl_error *e) {
 /* ---- the engine ---- */
 
 pawl_code saver_engine(struct pawl_ckpt *c, uint64_t resume_step, uint32_t in_flight, struct pawl_error *e) {
-    if (c->engine != NULL && c->engine_resume == resume_step && c->engine_in_flight == in_flight)
+    if (c->engine != NULL && c->engine_resume == resume_step && c->engine_in_flight == in_flight &&
+        c->engine_anew == c->anew)
         return PAWL_OK;
     const struct pawl_ckpt_options *o = &c->options;
     struct ckpt_config config = {.incarnation = c->incarnation,
                                  .resume_step = resume_step,
+                                 .anew = c->anew,
                                  .in_flight = in_flight,
                                  .keep = o->keep,
                                  .chunk_bytes = o->chunk_bytes,
@@ -212,6 +214,7 @@ pawl_code saver_engine(struct pawl_ckpt *c, uint64_t resume_step, uint32_t in_fl
     if (code == PAWL_OK) code = ckpt_open(&config, c->store, &c->engine, e);
     c->engine_resume = resume_step;
     c->engine_in_flight = in_flight;
+    c->engine_anew = c->anew;
     if (code == PAWL_OK) ckpt_staging(c->engine, &c->status.staging_bytes, &c->status.staging_used_bytes);
     return code;
 }

@@ -121,6 +121,7 @@ struct pawl_ckpt {
     struct ckpt *engine;
     uint32_t engine_in_flight;
     uint64_t engine_resume;
+    bool anew, engine_anew; /* from scratch */
     struct group *group;
     uint64_t incarnation;
 
