@@ -34,7 +34,7 @@ pawl_code staging_open(struct ckpt *c, struct pawl_error *e) {
     p->count = (uint32_t)count;
     p->bytes = (size_t)(count * c->config.chunk_bytes);
     p->memory = mem_alloc(p->bytes);
-    p->buffers = calloc(p->count, sizeof *p->buffers);
+    if (p->memory != NULL) p->buffers = calloc(p->count, sizeof *p->buffers);
     p->free_first = ENGINE_NONE;
     p->stalled = (struct engine_list){ENGINE_NONE, ENGINE_NONE};
     if (p->memory == NULL || p->buffers == NULL)
