@@ -39,9 +39,11 @@ struct ckpt_config {
     uint8_t run_id[CKPT_RUN_ID_BYTES]; /* of the run; a store of another run is FOREIGN (both ids named) */
     uint64_t incarnation; /* grows with every start of the run; parts of different ones are never mixed */
     uint64_t
-        resume_step;    /* the step this start resumed from (0: none): newer leftovers are no longer needed */
-    uint32_t in_flight; /* N >= 1: saves at once */
-    uint32_t keep;      /* K >= 1: durable steps kept */
+        resume_step; /* the step this start resumed from (0: none): newer leftovers are no longer needed */
+    bool anew; /* with resume_step 0: steps stored by earlier starts go once one of this start is durable,
+                  also when their numbers are larger. False: those are kept */
+    uint32_t in_flight;   /* N >= 1: saves at once */
+    uint32_t keep;        /* K >= 1: durable steps kept */
     uint64_t chunk_bytes; /* multiple of STORE_BLOCK; 0: the default */
     uint32_t writers;     /* operations at the device at once; 0: as the store advises */
     /* Memory for chunks that cannot be written from where they lie (staged, unaligned, of another kind of

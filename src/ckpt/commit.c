@@ -44,10 +44,10 @@ static uint32_t old_steps_above(const struct commit *c, uint64_t step) {
 
 /* Slots of an earlier life: which of their steps were durable is not known here, only that the one resumed
  * from was. Newer ones are leftovers. Of older ones the best alternative stays until a newer step is durable.
- */
+ * For a life that begins anew the first durable step replaces all of them, whatever the numbers. */
 static bool old_is_needed(const struct commit *c, uint64_t step) {
     if (c->resume_step != 0 && step > c->resume_step) return false;
-    if (c->declared > 0) return !below_kept(c, step);
+    if (c->declared > 0) return !c->anew && !below_kept(c, step);
     if (c->resume_step == 0) return true;
     return old_steps_above(c, step) < (c->keep < 2 ? 2 : c->keep);
 }

@@ -76,6 +76,7 @@ struct commit_save {
 struct commit {
     uint32_t in_flight, keep;
     uint64_t resume_step;
+    bool anew;               /* set after commit_init: see ckpt_config */
     uint64_t order, counter; /* of saves begun; of the newest record begun */
     uint32_t next_number;
     bool recording, abandoned;

@@ -157,6 +157,7 @@ pawl_code ckpt_open(const struct ckpt_config *config, struct store *store, struc
     c->event_fd = -1;
     pthread_mutex_init(&c->mutex, NULL);
     commit_init(&c->core, config->in_flight, config->keep, config->resume_step);
+    c->core.anew = config->anew;
     if (config->writers > 0) store_depth_set(store, config->writers);
     code = reserve(c, e);
     if (code == PAWL_OK) code = engine_load(c, e);

@@ -47,6 +47,7 @@ static pawl_code take_options(struct pawl_ckpt *c, const struct pawl_ckpt_option
     if ((o->path = strdup(given->path)) == NULL)
         return error_set(e, PAWL_MEMORY, 0, "no memory for the checkpointer");
     if (o->rank_count == 0) o->rank_count = 1;
+    saver_take_tuned(c);
     if (o->in_flight == 0) o->in_flight = 2;
     if (o->keep == 0) o->keep = 1;
     return check_numbers(o, e);
@@ -194,11 +195,13 @@ static pawl_code check_fresh(const struct pawl_ckpt *c, struct pawl_error *e) {
 /* ---- the engine ---- */
 
 pawl_code saver_engine(struct pawl_ckpt *c, uint64_t resume_step, uint32_t in_flight, struct pawl_error *e) {
-    if (c->engine != NULL && c->engine_resume == resume_step && c->engine_in_flight == in_flight)
+    if (c->engine != NULL && c->engine_resume == resume_step && c->engine_in_flight == in_flight &&
+        c->engine_anew == c->anew)
         return PAWL_OK;
     const struct pawl_ckpt_options *o = &c->options;
     struct ckpt_config config = {.incarnation = c->incarnation,
                                  .resume_step = resume_step,
+                                 .anew = c->anew,
                                  .in_flight = in_flight,
                                  .keep = o->keep,
                                  .chunk_bytes = o->chunk_bytes,
@@ -211,6 +214,7 @@ pawl_code saver_engine(struct pawl_ckpt *c, uint64_t resume_step, uint32_t in_fl
     if (code == PAWL_OK) code = ckpt_open(&config, c->store, &c->engine, e);
     c->engine_resume = resume_step;
     c->engine_in_flight = in_flight;
+    c->engine_anew = c->anew;
     if (code == PAWL_OK) ckpt_staging(c->engine, &c->status.staging_bytes, &c->status.staging_used_bytes);
     return code;
 }
@@ -244,6 +248,8 @@ static pawl_code open_parts(struct pawl_ckpt *c, struct pawl_error *e) {
     c->stored_incarnation = start.step_incarnation;
     c->status.durable_step = start.step;
     memcpy(c->status.run_id, c->run.id, sizeof c->status.run_id);
+    size_t said = strlen(c->status.backend);
+    snprintf(c->status.backend + said, sizeof c->status.backend - said, "%s", c->tuned_note);
     struct group_config group = {.run = &c->run,
                                  .table = c->options.group,
                                  .incarnation = c->incarnation,

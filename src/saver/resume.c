@@ -7,6 +7,9 @@
 #include "base/clock.h"
 #include "saver/saver.h"
 
+/* Of the damaged files that a scan met; the rest is for `pawl ckpt verify`. */
+#define TOLD_PROBLEMS_MAX 16u
+
 /* ---- which step ---- */
 
 static uint32_t newest_from(const struct ckpt_set *set, const struct saver_marks *marks,
@@ -75,6 +78,18 @@ void pawl_ckpt_blob(const struct pawl_ckpt *c, const void **blob, size_t *bytes)
 }
 
 /* ---- reading ---- */
+
+/* Files that do not count are why an older step may be the newest: whoever resumes is to hear of it. */
+static void tell_problems(struct pawl_ckpt *c, const struct ckpt_set *set) {
+    const char *problem;
+    for (uint32_t i = 0; i < TOLD_PROBLEMS_MAX && (problem = ckpt_set_problem(set, i)) != NULL; i++) {
+        struct pawl_ckpt_event event = {.kind = PAWL_CKPT_FAILED, .code = PAWL_CORRUPT};
+        snprintf(event.text, sizeof event.text, "resume: does not count: %.700s", problem);
+        pthread_mutex_lock(&c->mutex);
+        saver_event(c, event);
+        pthread_mutex_unlock(&c->mutex);
+    }
+}
 
 static bool is_damage(pawl_code code) { return code == PAWL_CORRUPT || code == PAWL_IO; }
 
@@ -172,6 +187,7 @@ static pawl_code read_stored(struct pawl_ckpt *c, const struct pawl_ckpt_state *
     struct ckpt_set_options options = {
         .run_id = c->run.id, .unchecked = c->options.unchecked, .prefer = own_store(c, &stores)};
     code = ckpt_set_open_with(stores.stores, stores.count, &options, &set, e);
+    if (code == PAWL_OK) tell_problems(c, set);
     bool alone = c->options.rank_count == 1 && c->options.group == NULL;
     if (code == PAWL_OK)
         code = alone ? read_alone(c, set, state, step, e) : read_agreed(c, set, state, step, e);
@@ -209,7 +225,9 @@ pawl_code pawl_ckpt_from_scratch(struct pawl_ckpt *c, struct pawl_error *e) {
         return error_set(e, PAWL_ARGUMENT, 0,
                          "from scratch: only instead of resuming, before the first save");
     pawl_code code = run_mark_scratch(&c->run, c->incarnation, e);
-    if (code == PAWL_OK) code = saver_engine(c, 0, c->engine_in_flight, e);
+    if (code != PAWL_OK) return code;
+    c->anew = true;
+    code = saver_engine(c, 0, c->engine_in_flight, e);
     if (code == PAWL_OK) code = group_arrive(c->group, e);
     if (code != PAWL_OK) return code;
     c->settled = true;

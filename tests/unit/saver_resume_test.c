@@ -96,6 +96,10 @@ static void from_scratch_keeps_old_steps_until_new_ones_count_and_then_prefers_t
     skit_wait(&r, skit_save(&r, 1), PAWL_CKPT_UNTIL_DURABLE);
     skit_wait(&r, skit_save(&r, 2), PAWL_CKPT_UNTIL_DURABLE);
     skit_close(&r);
+    struct pawl_ckpt_reader *reader = NULL; /* other tools, which go by the number, see the new ones too */
+    SKIT_MUST(pawl_ckpt_reader_open(path, NULL, &reader, e));
+    assert_int_equal(pawl_ckpt_reader_step(reader, 0).step, 2);
+    pawl_ckpt_reader_close(reader);
     r = open_one(path);
     assert_int_equal(resume(&r), 2);
     assert_true(skit_is(r.memory, 2));
@@ -225,6 +229,26 @@ static void damaged_steps_are_passed_over_marked_and_told(void **unused) {
     skit_remove(path);
 }
 
+/* F30, F04: a slot that is cut short does not count, and that is told. */
+static void shortened_file_is_passed_over_and_told(void **unused) {
+    (void)unused;
+    char *path = skit_folder(), command[700];
+    run_of(path, 3, 1, 3);
+    snprintf(command, sizeof command,
+             "truncate -s -1 $(grep -l '\"pawl.step\":\"3\"' '%s'/store/rank-0000/slot-*)", path);
+    assert_int_equal(system(command), 0);
+    struct skit_rank r = open_one(path);
+    assert_int_equal(resume(&r), 2);
+    assert_true(skit_is(r.memory, 2));
+    struct pawl_ckpt_event event;
+    assert_int_equal(pawl_ckpt_poll(r.c, &event, 1), 1);
+    assert_int_equal(event.kind, PAWL_CKPT_FAILED);
+    if (strstr(event.text, "slot-") == NULL || strstr(event.text, "step 3") == NULL)
+        fail_msg("%s", event.text);
+    skit_close(&r);
+    skit_remove(path);
+}
+
 static void when_every_step_is_damaged_nothing_starts_from_0(void **unused) {
     (void)unused;
     char *path = skit_folder();
@@ -342,6 +366,7 @@ int main(void) {
         cmocka_unit_test(second_writer_is_told_who_holds_the_store),
         cmocka_unit_test(must_exist_and_must_be_new_say_what_they_found),
         cmocka_unit_test(damaged_steps_are_passed_over_marked_and_told),
+        cmocka_unit_test(shortened_file_is_passed_over_and_told),
         cmocka_unit_test(when_every_step_is_damaged_nothing_starts_from_0),
         cmocka_unit_test(lost_stores_are_not_a_first_start),
         cmocka_unit_test(unreadable_store_is_an_error_and_not_step_0),
