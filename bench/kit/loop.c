@@ -39,7 +39,10 @@ static void update(struct loop *l, uint32_t into) {
     const float *from = l->state->versions[l->current];
     float *to = l->state->versions[into];
     size_t count = l->state->bytes / sizeof *to;
-    for (size_t i = 0; i < count; i++) to[i] = from[i] * 0.9999f + l->gradient[i % GRADIENT_COUNT];
+    for (size_t at = 0; at < count; at += GRADIENT_COUNT) {
+        size_t some = count - at < GRADIENT_COUNT ? count - at : GRADIENT_COUNT;
+        for (size_t i = 0; i < some; i++) to[at + i] = from[at + i] * 0.9999f + l->gradient[i];
+    }
     l->current = into;
 }
 

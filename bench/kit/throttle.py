@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 PREFIX = "pawl-bench-"
+V1, V2 = "cgroup v1 blkio", "cgroup v2 io"
 
 
 class Unavailable(Exception):
@@ -46,11 +47,13 @@ def remove(group):
 class Throttle:
     def __init__(self, folder):
         self.disk = whole_disk(folder)
-        self.group = None
-        root = self.find_root()
+        self.group, self.enabled_in = None, None
+        self.version, root = self.find_root()
         remove_leftovers(root)
-        group = root / f"{PREFIX}{os.getpid()}"
         try:
+            if self.version == V2:
+                self.enable(root)
+            group = root / f"{PREFIX}{os.getpid()}"
             group.mkdir(exist_ok=True)
             self.group = group
             self.set(1 << 40)
@@ -59,27 +62,25 @@ class Throttle:
             self.close()
             raise Unavailable(f"{error.filename}: {error.strerror}") from error
 
-    def find_root(self):
+    @staticmethod
+    def find_root():
         for root, options in mounts("cgroup"):
-            if "blkio" in options and (root / "blkio.throttle.write_bps_device").exists():
-                self.version = "cgroup v1 blkio"
-                return root
             if "blkio" in options:
-                self.version = "cgroup v1 blkio"
-                return root
+                return V1, root
         for root, _ in mounts("cgroup2"):
             if "io" in (root / "cgroup.controllers").read_text().split():
-                self.version = "cgroup v2 io"
-                try:
-                    (root / "cgroup.subtree_control").write_text("+io")
-                except OSError as error:
-                    raise Unavailable(f"{root}/cgroup.subtree_control: {error.strerror}") from error
-                return root
+                return V2, root
         raise Unavailable("neither the blkio controller of cgroup v1 nor the io controller of v2 is mounted")
+
+    def enable(self, root):
+        control = root / "cgroup.subtree_control"
+        if "io" not in control.read_text().split():
+            control.write_text("+io")
+            self.enabled_in = control
 
     def set(self, bytes_per_second):
         """0: no limit."""
-        if self.version == "cgroup v1 blkio":
+        if self.version == V1:
             (self.group / "blkio.throttle.write_bps_device").write_text(f"{self.disk} {bytes_per_second}")
         else:
             (self.group / "io.max").write_text(f"{self.disk} wbps={bytes_per_second or 'max'}")
@@ -92,3 +93,5 @@ class Throttle:
     def close(self):
         if self.group is not None:
             remove(self.group)
+        if self.enabled_in is not None:
+            self.enabled_in.write_text("-io")

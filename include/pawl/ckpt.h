@@ -103,15 +103,15 @@ struct pawl_ckpt_options {             /* all zero but `path` is valid */
      * PAWL_START name it, else ARGUMENT. */
     const char *start;
     const struct pawl_ckpt_group *group; /* copied; null: by files */
-    uint32_t in_flight;                  /* N, 1 to 32; 0: 2 */
+    uint32_t in_flight;                  /* N, 1 to 32; 0: tune.json, else 2 */
     uint32_t keep;                       /* K, durable steps kept, 1 to 64; 0: 1 */
     enum pawl_ckpt_full full;
     /* Failed saves in a row that are only told as events; one more is an error. Those at the very end are
      * returned by pawl_ckpt_close: who ends well has its last step. */
     uint32_t tolerate;
     enum pawl_ckpt_backend backend;
-    uint32_t writers;       /* operations at the device at once; 0: chosen */
-    uint64_t chunk_bytes;   /* multiple of 4096; 0: chosen */
+    uint32_t writers;       /* operations at the device at once; 0: tune.json, else the store's default */
+    uint64_t chunk_bytes;   /* multiple of 4096; 0: tune.json, else 4 MiB */
     uint64_t staging_bytes; /* memory for capture, taken at open, never exceeded; 0: 64 MiB */
     bool unchecked;         /* no checksums: every restore then has to ask for it too */
     /* Cadence, for pawl_ckpt_due: a fixed interval, or (0) the shortest that keeps the slowdown under

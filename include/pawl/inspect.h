@@ -69,6 +69,7 @@ struct pawl_inspect_step { /* newest first */
     uint32_t damaged;       /* parts that a record names and that do not count */
     bool complete, current; /* current: what a resume takes */
     bool unchecked;         /* some part was written without checksums */
+    bool bad;               /* marked by a resume that found it damaged (docs/formats/group.md) */
     uint64_t bytes;         /* of data in parts that count */
     int64_t committed_s;    /* seconds since 1970, by the times of the files; 0: unknown */
     char missing[160];      /* of an incomplete one: what, in words */

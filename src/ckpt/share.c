@@ -4,6 +4,7 @@
  * dimension that has several) goes to the part that its middle lies in, so shares differ from the ideal by
  * half a row at each end, and small tensors are dealt out by their bytes like all others. Tested in
  * tests/unit/ckpt_share_test.c. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,8 @@ static struct rows rows_of(const struct pawl_tensor *t, const uint64_t *extent, 
     for (uint32_t d = 0; d < t->rank && bytes > 0; d++) {
         if (extent[d] == 1) continue;
         uint64_t grain = box_grain(t->dtype, t->rank, t->shape, d);
-        if (extent[d] % grain != 0 || t->shape[d] % grain != 0) return r; /* cuts would fall into bytes */
+        /* All of the box is whole bytes, and it has one index in each dimension before this. */
+        assert(extent[d] % grain == 0 && t->shape[d] % grain == 0);
         r.dimension = d;
         r.grain = grain;
         r.count = extent[d] / grain;

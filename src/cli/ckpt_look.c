@@ -29,6 +29,7 @@ static void print_step(const struct pawl_inspect_step *s) {
            s->incarnation, s->complete ? "complete" : "incomplete", s->units, s->parts,
            ckpt_size(s->bytes, size), ckpt_time(s->committed_s, when));
     if (s->unchecked) printf("  no checksums");
+    if (s->bad) printf("  marked bad by a resume");
     if (s->damaged > 0) printf("  %u bad", s->damaged);
     if (!s->complete) {
         printf("  lacks ");

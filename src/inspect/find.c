@@ -109,6 +109,28 @@ static pawl_code find_in_run(const char *path, struct inspect_folders *out, stru
     return code;
 }
 
+static bool has_file(const char *folder, const char *name) {
+    char *path = NULL;
+    struct stat st;
+    if (asprintf(&path, "%s/%s", folder, name) < 0) return false;
+    bool found = stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    free(path);
+    return found;
+}
+
+/* The store folder or a rank's may stand in a run's folder, which says so by a file of its own. */
+static pawl_code find_run_above(const char *path, const char *up, struct inspect_folders *out,
+                                struct pawl_error *e) {
+    if (asprintf(&out->run, "%s/%s", path, up) < 0) {
+        out->run = NULL;
+        return inspect_no_memory(e);
+    }
+    if (has_file(out->run, "RUN") || has_file(out->run, "run.json")) return PAWL_OK;
+    free(out->run);
+    out->run = NULL;
+    return PAWL_OK;
+}
+
 pawl_code inspect_folders_find(const char *path, struct inspect_folders *out, struct pawl_error *e) {
     *out = (struct inspect_folders){0};
     struct look l;
@@ -116,8 +138,10 @@ pawl_code inspect_folders_find(const char *path, struct inspect_folders *out, st
     if (code != PAWL_OK) return code;
     if (l.store_files) {
         if (!add_text(&out->paths, &out->count, strdup(path))) code = inspect_no_memory(e);
+        if (code == PAWL_OK) code = find_run_above(path, "../..", out, e);
     } else if (l.rank_count > 0) {
         code = take_ranks(path, &l, out, e);
+        if (code == PAWL_OK) code = find_run_above(path, "..", out, e);
     } else if (l.store_folder) {
         code = find_in_run(path, out, e);
     } else {

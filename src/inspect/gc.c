@@ -47,7 +47,9 @@ static pawl_code drop_old(struct plan *p, uint32_t keep, struct pawl_error *e) {
     struct pawl_inspect *in = p->in;
     uint32_t good = 0;
     for (uint32_t i = 0; i < in->step_count; i++) {
-        if (!in->steps[i].is.complete) continue;
+        const struct pawl_inspect_step *s = &in->steps[i].is;
+        /* What a resume would pass over neither counts nor goes: somebody has to look at it. */
+        if (!s->complete || s->bad || inspect_newest(in, s->step) != i) continue;
         if (good >= keep) {
             p->why[i] = "complete, but newer ones are enough";
             continue;

@@ -59,9 +59,19 @@ struct inspect_problem {
     char *store, *file, *tensor, *text;
 };
 
+struct inspect_mark { /* of a run's folder: step 0: the start began anew; else the step is not to be resumed
+                       */
+    uint64_t step, incarnation;
+};
+struct inspect_marks {
+    struct inspect_mark *items;
+    uint32_t count;
+};
+
 struct pawl_inspect {
     struct pawl_inspect_options options;
-    char *path;
+    char *path, *run; /* run: the run's folder, where known */
+    struct inspect_marks marks;
     struct inspect_store *stores;
     uint32_t store_count;
     bool owned; /* close the stores at the end */
@@ -83,7 +93,7 @@ struct pawl_inspect {
 struct inspect_folders {
     char **paths; /* of stores, sorted by rank */
     uint32_t count;
-    char *run; /* the run's own folder, when the path is one; else null */
+    char *run; /* the run's own folder: the path, or above it; null: unknown */
 };
 /* NOT_FOUND, IO. An empty list is possible: a run that has not begun to save. */
 pawl_code inspect_folders_find(const char *path, struct inspect_folders *out, struct pawl_error *e);
@@ -95,6 +105,13 @@ pawl_code inspect_temporaries(const struct store *s, char ***names, uint32_t *co
 pawl_code inspect_temporary_remove(const struct store *s, const char *name, struct pawl_error *e);
 /* False: not there, or not a file but a folder, a link, a device. */
 bool inspect_file_bytes(struct store *s, const char *file, uint64_t *bytes);
+
+/* ---- which step a resume takes (marks.c) ---- */
+pawl_code inspect_marks_read(const char *run, struct inspect_marks *out,
+                             struct pawl_error *e); /* run may be null */
+void inspect_marks_apply(struct pawl_inspect *in);
+/* Of the steps up to `most`; PAWL_INSPECT_NONE: none. The same rule as the engine's users have. */
+uint32_t inspect_newest(const struct pawl_inspect *in, uint64_t most);
 
 /* ---- inventory ---- */
 /* `stores` are borrowed unless `owned`, then closed with it or on failure. */

@@ -167,7 +167,8 @@ static bool has_complete(const struct pawl_inspect *in) {
 pawl_code inspect_scan(struct pawl_inspect *in, struct pawl_error *e) {
     for (int tries = 1;; tries++) {
         forget_scan(in);
-        pawl_code code = PAWL_OK;
+        free(in->marks.items);
+        pawl_code code = inspect_marks_read(in->run, &in->marks, e);
         for (uint32_t i = 0; i < in->store_count && code == PAWL_OK; i++) code = inspect_scan_store(in, i, e);
         if (code == PAWL_OK) code = open_set(in, e);
         if (code != PAWL_OK) return code;
@@ -206,6 +207,8 @@ void pawl_inspect_close(struct pawl_inspect *in) {
     free(in->problems);
     free(in->stores);
     free(in->path);
+    free(in->run);
+    free(in->marks.items);
     free(in);
 }
 
@@ -258,6 +261,8 @@ pawl_code inspect_open_folders(const struct inspect_folders *folders, const char
     for (uint32_t i = 0; code == PAWL_OK && i < bad_count; i++)
         inspect_problem_add(*out, bad[i], "%s", texts[i]);
     if (code == PAWL_OK) (*out)->open_problem_count = (*out)->problem_count;
+    if (code == PAWL_OK && folders->run != NULL && ((*out)->run = strdup(folders->run)) == NULL)
+        code = inspect_no_memory(e);
     if (code == PAWL_OK) code = inspect_scan(*out, e);
     if (code != PAWL_OK) {
         pawl_inspect_close(*out);

@@ -45,6 +45,7 @@ static void put_step_fields(struct json *j, const struct pawl_inspect_step *s) {
     json_u64(j, "bytes", s->bytes);
     put_time(j, "committed_at", s->committed_s);
     json_bool(j, "unchecked", s->unchecked);
+    json_bool(j, "bad", s->bad);
 }
 
 static void put_problem(struct json *j, const struct pawl_inspect_problem *p) {

@@ -39,6 +39,17 @@ static pawl_code check_step(struct pawl_inspect *in, uint32_t index, struct pawl
     return error_set(e, p->code, 0, "%s; nothing was changed", p->text);
 }
 
+/* A resume must take it afterwards, or going back to it was in vain. */
+static pawl_code check_taken(const struct pawl_inspect *in, uint32_t index, struct pawl_error *e) {
+    const struct pawl_inspect_step *s = &in->steps[index].is;
+    if (inspect_newest(in, s->step) == index) return PAWL_OK;
+    return error_set(
+        e, PAWL_ARGUMENT, 0, "%s: step %" PRIu64 " of start %" PRIu64 "%s; nothing was changed", in->path,
+        s->step, s->incarnation,
+        s->bad ? " was found damaged by a resume (bad/ in the run's folder), which would pass it over"
+               : " is older than a start that began anew (scratch/ in the run's folder)");
+}
+
 static pawl_code list_later(struct pawl_inspect *in, uint64_t step, struct pawl_inspect_changes *out,
                             struct pawl_error *e) {
     for (uint32_t i = 0; i < in->slot_count; i++) {
@@ -74,6 +85,7 @@ pawl_code inspect_rollback(struct pawl_inspect *in, uint64_t step, bool dry_run,
     pawl_code code = check_readable(in, e);
     if (code == PAWL_OK) code = pawl_inspect_find(in, step, &index, e);
     if (code == PAWL_OK) code = check_step(in, index, e);
+    if (code == PAWL_OK) code = check_taken(in, index, e);
     if (code == PAWL_OK) code = list_later(in, step, out, e);
     out->newest = step;
     if (code != PAWL_OK || dry_run) return code;

@@ -106,14 +106,13 @@ pawl_code inspect_steps_make(struct pawl_inspect *in, struct pawl_error *e) {
         struct inspect_step *step = in->slots[i].gone ? NULL : find_step(in, &in->slots[i].entry);
         if (step != NULL && !add_slot(in, step, i)) return inspect_no_memory(e);
     }
-    in->current = PAWL_INSPECT_NONE;
+    inspect_marks_apply(in);
+    in->current = inspect_newest(in, UINT64_MAX);
+    if (in->current != PAWL_INSPECT_NONE) in->steps[in->current].is.current = true;
     for (uint32_t i = 0; i < in->step_count; i++) {
         struct inspect_step *step = &in->steps[i];
         if (step->slot_count > 1)
             qsort_r(step->slots, step->slot_count, sizeof *step->slots, by_part, in->slots);
-        if (!step->is.complete || in->current != PAWL_INSPECT_NONE) continue;
-        in->current = i;
-        step->is.current = true;
     }
     return PAWL_OK;
 }
@@ -180,6 +179,10 @@ static pawl_code none_complete(const struct pawl_inspect *in, struct pawl_error 
     if (in->step_count == 0)
         return error_set(e, PAWL_NOT_FOUND, 0, "%s: nothing was ever saved here", in->path);
     const struct pawl_inspect_step *s = &in->steps[0].is;
+    if (s->complete)
+        return error_set(e, PAWL_CORRUPT, 0,
+                         "%s: a resume found every complete step damaged, step %" PRIu64 " last", in->path,
+                         s->step);
     return error_set(e, PAWL_CORRUPT, 0, "%s: no step is complete: step %" PRIu64 " lacks %s", in->path,
                      s->step, s->missing);
 }

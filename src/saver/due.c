@@ -10,10 +10,11 @@
 static double now_s(void) { return (double)clock_now_ns() * 1e-9; }
 
 pawl_code saver_due_new(struct pawl_ckpt *c, struct pawl_error *e) {
-    struct pawl_cadence_config config = {.every = c->options.every,
-                                         .overhead = c->options.overhead,
-                                         .in_flight = c->options.in_flight,
-                                         .mtbf_s = c->options.mtbf_s};
+    struct pawl_cadence_config config = c->tuned; /* zeros where nothing was measured */
+    config.every = c->options.every;
+    config.in_flight = c->options.in_flight;
+    if (c->options.overhead > 0) config.overhead = c->options.overhead;
+    if (c->options.mtbf_s > 0) config.mtbf_s = c->options.mtbf_s;
     pawl_code code = pawl_cadence_new(&config, &c->cadence, e);
     if (code != PAWL_OK) return code;
     struct pawl_cadence_state state;

@@ -47,6 +47,7 @@ static pawl_code take_options(struct pawl_ckpt *c, const struct pawl_ckpt_option
     if ((o->path = strdup(given->path)) == NULL)
         return error_set(e, PAWL_MEMORY, 0, "no memory for the checkpointer");
     if (o->rank_count == 0) o->rank_count = 1;
+    saver_take_tuned(c);
     if (o->in_flight == 0) o->in_flight = 2;
     if (o->keep == 0) o->keep = 1;
     return check_numbers(o, e);
@@ -247,6 +248,8 @@ static pawl_code open_parts(struct pawl_ckpt *c, struct pawl_error *e) {
     c->stored_incarnation = start.step_incarnation;
     c->status.durable_step = start.step;
     memcpy(c->status.run_id, c->run.id, sizeof c->status.run_id);
+    size_t said = strlen(c->status.backend);
+    snprintf(c->status.backend + said, sizeof c->status.backend - said, "%s", c->tuned_note);
     struct group_config group = {.run = &c->run,
                                  .table = c->options.group,
                                  .incarnation = c->incarnation,

@@ -13,7 +13,7 @@
  *   save.c     the caller's calls about saves               group.c    who has committed what, by files
  *   keeper.c   the thread                                   resume.c   restoring, walking back
  *   events.c   the ring, callbacks, status                  reader.c   reading without writing
- *   due.c      cadence
+ *   due.c      cadence                                      tuned.c    what was measured for this folder
  *
  * Formats: docs/formats/group.md. Tested in tests/unit/saver_*, tests/crash/saver_*. */
 #ifndef SAVER_SAVER_H
@@ -158,6 +158,8 @@ struct pawl_ckpt {
     uint32_t skip_count;
     struct pawl_error fenced; /* another start took over: every later save is refused */
     struct pawl_cadence *cadence;
+    struct pawl_cadence_config tuned;      /* as measured for this folder; zeros: not */
+    char tuned_note[128];                  /* why that could not be read; empty: it could, or there is none */
     int64_t due_called_ns, due_stalled_ns; /* since then */
     struct pawl_ckpt_status status;
     int64_t durable_ns;
@@ -197,6 +199,8 @@ int saver_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadl
 uint32_t saver_newest(const struct ckpt_set *set, const struct saver_marks *marks);
 
 /* due.c; under the mutex but for _new and _free */
+/* tuned.c: fills in options that were left open. */
+void saver_take_tuned(struct pawl_ckpt *c);
 pawl_code saver_due_new(struct pawl_ckpt *c, struct pawl_error *e);
 void saver_due_free(struct pawl_ckpt *c);
 void saver_due_begun(struct pawl_ckpt *c, uint64_t step);

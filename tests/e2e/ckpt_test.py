@@ -3,6 +3,7 @@
 Standard library, and for two tests torch, safetensors and transformers (skipped without). PAWL_BUILD_DIR names
 the folder that holds the command and the program that makes run folders (default: build)."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -551,6 +552,15 @@ save: {{every: 1, in_flight: 2, keep: 2, export_dir: {self.root / "own"}}}
         writer.communicate(timeout=TIMEOUT)
         self.assertEqual(self.json("rollback", folder, 2, "--yes")["newest"], 2)
 
+    def test_a_launcher_between_two_starts_of_its_workers_is_in_the_way_too(self):
+        folder = self.make(1, 2)
+        with open(folder / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.error(BUSY, "rollback", folder, 1, "--yes")
+            self.error(BUSY, "gc", folder, "--keep", 1)
+        self.assertEqual(self.json("ls", folder)["current"], 2)
+        self.pawl("rollback", folder, 1, "--yes")
+
     def test_readers_beside_a_busy_writer_never_see_damage(self):
         folder = self.make(1)
         writer = subprocess.Popen([MAKE, folder, "A", "2", "1", "2:1", "2", "loop"], stdin=subprocess.PIPE,
@@ -572,6 +582,27 @@ save: {{every: 1, in_flight: 2, keep: 2, export_dir: {self.root / "own"}}}
                     self.check_exported(tensors, int(metadata["pawl.step"]))
         self.assertGreater(len(steps), 1)
         writer.communicate(timeout=TIMEOUT)
+
+    # ---- marks ----
+
+    def test_marks_of_a_run_decide_which_step_is_current(self):
+        folder = self.make(1, 2, 3)
+        (folder / "RUN").write_text("pawl run 1\nrun " + "41" * 16 + "\n")
+        for name in ("bad/3-1", "bad/2-9", "bad/02-1", "bad/x", "scratch/7"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).touch()
+        for path in (folder, folder / "store"):
+            found = self.json("ls", path)
+            self.assertEqual([(s["step"], s["bad"], s["current"]) for s in found["steps"]],
+                             [(3, True, False), (2, False, True), (1, False, False)])
+        self.assertIn("bad/", self.error(USAGE, "rollback", folder, 3, "--yes"))
+        self.make(1, start="8:3")  # of a start after the one that began anew
+        (folder / "scratch" / "8").touch()
+        found = self.json("ls", folder)
+        self.assertEqual([(s["step"], s["incarnation"]) for s in found["steps"] if s["current"]], [(1, 8)])
+        self.assertIn("scratch/", self.error(USAGE, "rollback", folder, 2, "--yes"))
+        self.pawl("gc", folder, "--keep", 1)
+        self.assertEqual([(s["step"], s["incarnation"]) for s in self.json("ls", folder)["steps"] if s["current"]], [(1, 8)])
 
     # ---- gc ----
 

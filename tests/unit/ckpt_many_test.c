@@ -96,22 +96,35 @@ static void every_chunk_is_read_once_by_a_call(void **state) {
     }
 }
 
-static void memory_for_chunks_stays_within_its_bound(void **state) {
-    (void)state;
-    struct world *w = world_new(1, 1);
-    add_global(w, PAWL_U8, 1, (uint64_t[]){81u << 20});
-    add_box(w, 0, 0, w->globals[0].zeros, w->globals[0].shape);
-    save_all(w, 16u << 20);
-    struct ckpt_set *set = set_of(w, &none);
-    uint8_t *memory = malloc((81u << 20) + 1);
-    assert_non_null(memory);
-    struct pawl_tensor want = tensor_of(&w->globals[0], NULL, NULL, memory + 1); /* never aligned */
-    assert_int_equal(ckpt_set_read(set, 0, &want, NULL), PAWL_OK);
-    assert_true(memcmp(memory + 1, w->globals[0].data, 81u << 20) == 0);
-    assert_in_range(set->line_bytes, 1, SET_LINE_BYTES);
+static uint64_t room_of_lines(const struct ckpt_set *set) {
     uint64_t room = 0;
     for (uint32_t i = 0; i < SET_LINES; i++) room += set->lines[i].room;
-    assert_int_equal(room, set->line_bytes);
+    return room;
+}
+
+/* Small chunks that fill it, then large ones, for which some of them have to go, then small ones again. */
+static void memory_for_chunks_stays_within_its_bound(void **state) {
+    (void)state;
+    static const uint64_t sizes[2] = {(64u << 20) + 12288, 49u << 20}, chunks[2] = {1u << 20, 16u << 20};
+    struct world *w = world_new(1, 2);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct ckpt_config config = kit_config(1, 0, 1, 1);
+        config.chunk_bytes = chunks[rank];
+        add_global(w, PAWL_U8, 1, &sizes[rank]);
+        add_box(w, rank, rank, w->globals[rank].zeros, w->globals[rank].shape);
+        save_rank(w, rank, &config, 1);
+    }
+    struct ckpt_set *set = set_of(w, &none);
+    uint8_t *memory = malloc(sizes[0] + 1);
+    assert_non_null(memory);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint8_t *out = memory + ((uintptr_t)memory % STORE_BLOCK == 0); /* never aligned */
+        struct pawl_tensor want = tensor_of(&w->globals[i % 2], NULL, NULL, out);
+        assert_int_equal(ckpt_set_read(set, 0, &want, NULL), PAWL_OK);
+        assert_true(memcmp(out, w->globals[i % 2].data, sizes[i % 2]) == 0);
+        assert_in_range(set->line_bytes, 1, SET_LINE_BYTES);
+        assert_int_equal(room_of_lines(set), set->line_bytes);
+    }
     free(memory);
     ckpt_set_close(set);
     world_free(w);
@@ -129,21 +142,33 @@ static void what_lies_side_by_side_is_read_in_place_and_nothing_beside_it_is_tou
     save_all(w, 4096);
     uint8_t *memory = mem_alloc((COUNT + 2) * BYTES);
     assert_non_null(memory);
-    for (uint32_t order = 0; order < 3; order++) { /* in the file's; backwards; the first one twice */
+    static const struct {
+        uint32_t count, tensor[COUNT], place[COUNT]; /* place: in units of a tensor */
+        bool in_place;
+    } cases[] = {
+        {COUNT, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 4, 5, 6, 7}, true},
+        {COUNT, {7, 6, 5, 4, 3, 2, 1, 0}, {7, 6, 5, 4, 3, 2, 1, 0}, true},
+        {COUNT, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 3, 2, 1, 4, 7, 6, 5}, false}, /* halves of a chunk apart */
+        {2, {0, 0}, {0, 0}, false},                                         /* the same half twice */
+        {1, {0}, {0}, false},                                               /* half of a chunk only */
+        {1, {1}, {1}, false},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         struct ckpt_set *set = set_of(w, &none);
         struct pawl_tensor wants[COUNT];
+        bool filled[COUNT + 2] = {false};
         memset(memory, 0xA5, (COUNT + 2) * BYTES);
-        for (uint32_t i = 0; i < COUNT; i++) {
-            uint32_t t = order == 0 ? i : order == 1 ? COUNT - 1 - i : 0;
-            wants[i] = tensor_of(&w->globals[t], NULL, NULL, memory + t * BYTES);
+        for (uint32_t i = 0; i < cases[c].count; i++)
+            wants[i] =
+                tensor_of(&w->globals[cases[c].tensor[i]], NULL, NULL, memory + cases[c].place[i] * BYTES);
+        assert_int_equal(ckpt_set_read_many(set, 0, wants, cases[c].count, NULL), PAWL_OK);
+        for (uint32_t i = 0; i < cases[c].count; i++) {
+            assert_memory_equal(wants[i].data, w->globals[cases[c].tensor[i]].data, BYTES);
+            filled[cases[c].place[i]] = true;
         }
-        uint32_t count = order == 2 ? 2 : COUNT;
-        assert_int_equal(ckpt_set_read_many(set, 0, wants, count, NULL), PAWL_OK);
-        for (uint32_t i = 0; i < (order == 2 ? 1 : COUNT); i++)
-            assert_memory_equal(memory + i * BYTES, w->globals[i].data, BYTES);
-        for (uint32_t i = (order == 2 ? 1 : COUNT) * BYTES; i < (COUNT + 2) * BYTES; i++)
-            assert_int_equal(memory[i], 0xA5);
-        assert_int_equal(set->line_bytes == 0, order != 2); /* no memory but the caller's was needed */
+        for (uint32_t i = 0; i < (COUNT + 2) * BYTES; i++)
+            if (!filled[i / BYTES]) assert_int_equal(memory[i], 0xA5);
+        assert_int_equal(set->line_bytes == 0, cases[c].in_place); /* no memory but the caller's was needed */
         ckpt_set_close(set);
     }
     mem_free(memory, (COUNT + 2) * BYTES);

@@ -239,8 +239,9 @@ static void nothing_goes_from_steps_while_a_store_cannot_be_read(void **state) {
     kit_run_save(r, 6, UINT32_MAX);
     kit_run_stop(r);
     struct pawl_inspect *in = look(r, true);
-    uint32_t wanted = pawl_inspect_step_count(in), before = slot_files(r);
+    uint32_t wanted = pawl_inspect_step_count(in);
     close_look(r, in);
+    uint32_t before = slot_files(r);
     struct kit_run three = {.sim = r->sim, .ranks = 3}; /* a third rank whose log is damaged, all of it */
     kit_run_stores(&three, false);
     uint8_t junk[RECORD_LOG_BYTES];
@@ -250,8 +251,8 @@ static void nothing_goes_from_steps_while_a_store_cannot_be_read(void **state) {
     assert_int_equal(gc(&three, 1, false, &count, NULL), PAWL_OK);
     in = look(r, true);
     assert_int_equal(pawl_inspect_step_count(in), wanted);
-    assert_true(slot_files(r) <= before);
     close_look(r, in);
+    assert_true(slot_files(r) <= before);
 }
 
 static void damage_around_it_does_not_cost_the_newest_complete_step(void **state) {

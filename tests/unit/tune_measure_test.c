@@ -95,7 +95,8 @@ static void a_probe_is_scaled_up_and_said_to_be_one(void **state) {
     assert_non_null(strstr(r.note, "1 MiB"));
     assert_non_null(strstr(r.note, "scaled"));
     assert_int_equal(r.choice.memory_bytes, o.need.bytes);
-    /* A thousand times the probe takes about a thousand times as long: not at many times the device's rate. */
+    /* A thousand times the probe takes about a thousand times as long: not at many times the device's rate.
+     */
     assert_true((double)o.need.bytes / r.choice.point.write_s < 50 * r.device.write_bps);
 }
 
