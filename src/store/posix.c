@@ -92,7 +92,9 @@ pawl_code posix_open_folder(struct posix_store *p, struct pawl_error *e) {
     return p->base.read_only ? PAWL_OK : lock_folder(p, e);
 }
 
+/* A child forked meanwhile has the lock's descriptor too; closing ours would leave the lock with it. */
 void posix_close_folder(struct posix_store *p) {
+    if (p->lock_fd >= 0) (void)flock(p->lock_fd, LOCK_UN);
     if (p->lock_fd >= 0) close(p->lock_fd);
     if (p->folder_fd >= 0) close(p->folder_fd);
     p->lock_fd = p->folder_fd = -1;

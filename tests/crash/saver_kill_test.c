@@ -167,7 +167,7 @@ static void three_ranks_with_two_copies_killed_at_random_resume_at_what_was_dura
     lives(3, 80, 2);
 }
 
-/* F19: the last call of the process is the save; it then does nothing until it is killed. */
+/* The last call of the process is the save; it then does nothing until it is killed. */
 static void step_becomes_durable_without_any_further_call(void **unused) {
     (void)unused;
     char *path = skit_folder();
@@ -197,7 +197,6 @@ static void step_becomes_durable_without_any_further_call(void **unused) {
     skit_remove(path);
 }
 
-/* F44 */
 #define MANY 128u
 static int one_of_many(const char *path, uint32_t rank, struct rng_stream rng) {
     struct pawl_ckpt_options o = {.path = path,

@@ -240,6 +240,68 @@ static void a_newer_version_is_told_apart_from_damage(void **state) {
     free(r);
 }
 
+/* A folder put together from two runs: the identity is one's, the log the other's. */
+static void a_log_of_another_run_is_refused_and_not_changed(void **state) {
+    struct place *p = *state;
+    struct record *r = calloc(1, sizeof *r);
+    struct bytes image = {0};
+    assert_non_null(r);
+    r->counter = 99; /* the newest by far */
+    memcpy(r->run_id, p->config.run_id, sizeof r->run_id);
+    r->run_id[3] ^= 1;
+    log_image(r, &image);
+    assert_int_equal(store_put(p->store, "commit-000002.log", image.data, image.size, NULL), PAWL_OK);
+    uint64_t ops = storesim_ops(p->sim);
+    struct ckpt *c = NULL;
+    struct ckpt_set *set = NULL;
+    struct pawl_error e = {0};
+    assert_string_equal(pawl_code_name(ckpt_open(&p->config, p->store, &c, &e)), "FOREIGN");
+    assert_string_equal(pawl_code_name(ckpt_set_open(&p->store, 1, NULL, &set, &e)), "FOREIGN");
+    assert_int_equal(storesim_ops(p->sim), ops);
+    bytes_close(&image);
+    free(r);
+}
+
+static void misstate(struct record_entry *t, int field) {
+    if (field == 0) t->step = 3;
+    if (field == 1) t->incarnation++;
+    if (field == 2) t->unit = 1, t->unit_count = 2;
+    if (field == 3) t->unit_count = 2;
+    if (field == 4) t->part = 1, t->part_count = 2;
+    if (field == 5) t->part_count = 2;
+}
+
+/* Each is valid by itself, checksums and all; only together they are wrong. */
+static void a_header_that_is_not_the_one_its_record_means_does_not_count(void **state) {
+    struct place *p = *state;
+    struct log_found *found = malloc(sizeof *found);
+    struct pawl_error e = {0};
+    assert_non_null(found);
+    if (log_scan(p->store, found, &e) != PAWL_OK) fail_msg("%s", e.text);
+    struct record sound = found->newest;
+    assert_int_equal(sound.entry_count, 2);
+    sound.counter++;
+    for (int field = 0; field <= 6; field++) { /* the last time nothing is misstated */
+        struct record *r = &found->newest;
+        struct bytes image = {0};
+        struct ckpt_set *set = NULL;
+        *r = sound;
+        for (uint32_t i = 0; i < 2; i++)
+            if (r->entries[i].step == 2) misstate(&r->entries[i], field);
+        log_image(r, &image);
+        assert_int_equal(store_put(p->store, "commit-000002.log", image.data, image.size, NULL), PAWL_OK);
+        bytes_close(&image);
+        if (ckpt_set_open(&p->store, 1, NULL, &set, &e) != PAWL_OK) fail_msg("%s", e.text);
+        const char *problem = ckpt_set_problem(set, 0);
+        assert_int_equal(ckpt_set_count(set), field < 6 ? 1 : 2);
+        assert_int_equal(ckpt_set_at(set, 0)->step, field < 6 ? 1 : 2);
+        if ((problem != NULL) != (field < 6)) fail_msg("field %d: %s", field, problem ? problem : "not told");
+        if (problem != NULL && strstr(problem, "different saves") == NULL) fail_msg("%s", problem);
+        ckpt_set_close(set);
+    }
+    free(found);
+}
+
 /* ---- the header by itself ---- */
 
 static struct bytes header_of(struct place *p, uint64_t *file_bytes) {
@@ -450,6 +512,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(without_a_valid_record_nothing_is_opened_for_saving_or_changed,
                                         two_steps, place_end),
         cmocka_unit_test_setup_teardown(a_newer_version_is_told_apart_from_damage, two_steps, place_end),
+        cmocka_unit_test_setup_teardown(a_log_of_another_run_is_refused_and_not_changed, two_steps,
+                                        place_end),
+        cmocka_unit_test_setup_teardown(a_header_that_is_not_the_one_its_record_means_does_not_count,
+                                        two_steps, place_end),
         cmocka_unit_test_setup_teardown(every_missing_field_is_a_refusal_that_names_it, two_steps, place_end),
         cmocka_unit_test_setup_teardown(fields_that_contradict_each_other_are_refused, two_steps, place_end),
         cmocka_unit_test(without_checksums_is_said_in_one_way_only),

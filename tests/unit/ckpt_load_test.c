@@ -150,6 +150,77 @@ static void every_named_slot_is_whole_at_every_moment(void **state) {
     assert_true(counted > 500 && overtaken > 0);
 }
 
+static uint32_t count_slot_files(struct store *s) {
+    char **names = NULL;
+    uint32_t count = 0, slots = 0;
+    assert_int_equal(store_list(s, &names, &count, NULL), PAWL_OK);
+    for (uint32_t i = 0; i < count; i++) slots += strncmp(names[i], "slot-", 5) == 0;
+    store_names_free(names, count);
+    return slots;
+}
+
+/* One start: resumes, saves some steps, ends somehow. The newest step that it declared durable. */
+static uint64_t one_start(struct storesim *sim, struct ckpt_config config, uint32_t steps, bool killed) {
+    struct store *s = NULL;
+    struct ckpt *c = NULL;
+    struct pawl_error e = {0};
+    struct kit_part *parts[16] = {0};
+    uint64_t durable = config.resume_step;
+    if (storesim_open(sim, "r0", false, &s, &e) != PAWL_OK) fail_msg("%s", e.text);
+    if (ckpt_open(&config, s, &c, &e) != PAWL_OK) fail_msg("%s", e.text);
+    for (uint32_t begun = 0, done = 0; done < steps; done++) {
+        for (; begun < steps && ckpt_in_flight(c) < config.in_flight; begun++) {
+            uint64_t step = config.resume_step + begun + 1;
+            parts[begun] = kit_part_new(step, 0, 1);
+            struct ckpt_save save = kit_save(parts[begun], step, 0, 1);
+            if (ckpt_save_begin(c, &save, &e) != PAWL_OK) fail_msg("%s", e.text);
+        }
+        struct ckpt_event event = kit_next(c);
+        if (event.code != PAWL_OK && event.code != PAWL_CANCELLED) fail_msg("%s", event.error.text);
+        if (event.code == PAWL_OK && event.step > durable) ckpt_durable(c, durable = event.step);
+        if (killed && done + 2 >= steps) break;
+    }
+    if (killed) storesim_freeze(sim, s);
+    (void)ckpt_close(c, killed ? 0 : kit_soon(), NULL);
+    if (killed)
+        storesim_kill(sim, s);
+    else
+        store_close(s);
+    for (uint32_t i = 0; i < 16; i++) kit_part_free(parts[i]);
+    return durable;
+}
+
+/* What one start left, slots of other sizes, more of them or fewer, is no trouble to the next. */
+static void every_start_may_choose_its_own_settings(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 24; seed++) {
+        struct storesim *sim = storesim_new(seed);
+        struct rng_stream random = {seed};
+        storesim_set_faults(sim, (struct storesim_faults){.delay = 300000});
+        struct store *reader = NULL;
+        uint64_t newest = 0;
+        for (uint64_t start = 1; start <= 12; start++) {
+            bool last = start == 12, killed = !last && rng_below(&random, 3) == 0;
+            struct ckpt_config config =
+                kit_config(start, newest, last ? 1 : 1 + (uint32_t)rng_below(&random, 8),
+                           last ? 1 : 1 + (uint32_t)rng_below(&random, 4));
+            config.chunk_bytes = (1 + rng_below(&random, 20)) * STORE_BLOCK;
+            config.staging_bytes = (1 + rng_below(&random, 30)) * STORE_BLOCK;
+            config.writers = (uint32_t)rng_below(&random, 5);
+            uint64_t durable = one_start(sim, config, last ? 8 : 2 + (uint32_t)rng_below(&random, 8), killed);
+            if (killed && rng_below(&random, 2) == 0) storesim_crash(sim);
+            uint32_t damaged = 0;
+            assert_int_equal(storesim_open(sim, "r0", true, &reader, NULL), PAWL_OK);
+            newest = kit_newest(&reader, 1, &damaged);
+            assert_true(newest >= durable);
+            assert_int_equal(damaged, 0);
+            if (last) assert_in_range(count_slot_files(reader), 2, 3);
+            store_close(reader);
+        }
+        storesim_free(sim);
+    }
+}
+
 /* Pages of the process that are in memory. */
 static uint64_t resident_pages(void) {
     unsigned long long all = 0, resident = 0;
@@ -263,6 +334,7 @@ static void io_uring_in_background(void **state) { (void)state, real_round_trip(
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_named_slot_is_whole_at_every_moment),
+        cmocka_unit_test(every_start_may_choose_its_own_settings),
         cmocka_unit_test(plain_files_polled),
         cmocka_unit_test(plain_files_in_background),
         cmocka_unit_test(io_uring_polled),

@@ -290,6 +290,60 @@ static void two_ranges_of_one_tensor_in_one_save_are_joined(void **state) {
     storesim_free(sim);
 }
 
+/* Nothing is read: the addresses are all that a plan wants. Offsets of 32 bits would fold onto the beginning.
+ */
+static void places_beyond_4_gib_are_told_exactly(void **state) {
+    (void)state;
+    uint64_t large = (UINT64_C(5) << 30) + 17, odd = 1000003, wide[2] = {3, UINT64_C(1) << 31};
+    uint8_t *anywhere = (uint8_t *)(uintptr_t)(UINT64_C(1) << 40);
+    struct pawl_tensor tensors[] = {
+        {.name = "large", .dtype = PAWL_U8, .rank = 1, .shape = &large, .data = anywhere},
+        {.name = "odd", .dtype = PAWL_F32, .rank = 1, .shape = &odd, .data = anywhere + 3},
+        {.name = "wide",
+         .dtype = PAWL_BF16,
+         .rank = 2,
+         .shape = wide,
+         .data = anywhere + (UINT64_C(1) << 36)},
+    };
+    const uint64_t sizes[] = {large, 4 * odd, 2 * wide[0] * wide[1]};
+    struct ckpt_save save = {
+        .step = 1, .unit_count = 1, .part_count = 1, .tensors = tensors, .tensor_count = 3};
+    struct ckpt_config config = kit_config(1, 0, 1, 1);
+    config.chunk_bytes = 64u << 20;
+    struct slot_plan plan;
+    struct slot_info info;
+    struct bytes text = {0};
+    struct pawl_error e = {0};
+    if (slot_plan_make(&config, &save, &plan, &e) != PAWL_OK) fail_msg("%s", e.text);
+    uint64_t at = 0;
+    for (uint64_t i = 0; i < plan.chunk_count; at += plan.chunks[i++].bytes)
+        assert_int_equal(plan.chunks[i].offset, at);
+    assert_int_equal(at, plan.data_bytes);
+    assert_true(plan.data_bytes >= sizes[0] + sizes[1] + sizes[2]);
+    assert_int_equal(slot_plan_header(&plan, &text, &e), PAWL_OK);
+    if (slot_parse(text.data, text.size, plan.header_bytes + plan.data_bytes, &info, &e) != PAWL_OK)
+        fail_msg("%s", e.text);
+    uint64_t begin[3], found = 0;
+    for (uint32_t i = 0; i < info.header.tensor_count; i++)
+        for (uint32_t k = 0; k < 3; k++) {
+            if (strcmp(info.header.tensors[i].name, tensors[k].name) != 0) continue;
+            assert_int_equal(info.header.tensors[i].bytes, sizes[k]);
+            begin[k] = info.header.tensors[i].begin;
+            found++;
+        }
+    assert_int_equal(found, 3);
+    for (uint32_t k = 0; k < 3; k++) { /* where the plan takes the bytes from is where the header says */
+        const struct slot_span *span = &plan.spans[slot_plan_span(&plan, begin[k] + sizes[k] - 1)];
+        assert_ptr_equal(span->data + (begin[k] - span->begin), tensors[k].data);
+        for (uint32_t j = 0; j < k; j++)
+            assert_true(begin[j] + sizes[j] <= begin[k] || begin[k] + sizes[k] <= begin[j]);
+    }
+    assert_int_equal(info.chunk_count, plan.chunk_count);
+    slot_info_close(&info);
+    bytes_close(&text);
+    slot_plan_close(&plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_around_every_boundary_come_back),
@@ -297,6 +351,7 @@ int main(void) {
         cmocka_unit_test(large_aligned_memory_is_written_from_where_it_lies),
         cmocka_unit_test(many_tiny_tensors_share_chunks_that_are_read_once),
         cmocka_unit_test(two_ranges_of_one_tensor_in_one_save_are_joined),
+        cmocka_unit_test(places_beyond_4_gib_are_told_exactly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

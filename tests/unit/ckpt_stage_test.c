@@ -207,6 +207,42 @@ static void failed_saves_give_their_buffers_back(void **state) {
     }
 }
 
+/* Whole chunks only, and one at least; more than the machine has is refused before anything is saved. */
+static void the_pool_stays_within_its_budget_or_is_refused(void **state) {
+    (void)state;
+    static const uint64_t chunks[] = {1, 2, 3, 7, 64}, budgets[] = {1, 2, 5, 6, 7, 13, 64, 200};
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++)
+        for (size_t k = 0; k < sizeof budgets / sizeof budgets[0]; k++) {
+            struct storesim *sim = storesim_new(1);
+            struct store *s = NULL;
+            struct ckpt *c = NULL;
+            struct ckpt_config config = kit_config(1, 0, 1, 1);
+            config.chunk_bytes = chunks[i] * STORE_BLOCK;
+            config.staging_bytes = budgets[k] * STORE_BLOCK;
+            uint64_t most = budgets[k] < chunks[i] ? config.chunk_bytes : config.staging_bytes;
+            uint64_t bytes = 0, used = 0;
+            assert_int_equal(storesim_open(sim, "r0", false, &s, NULL), PAWL_OK);
+            assert_int_equal(ckpt_open(&config, s, &c, NULL), PAWL_OK);
+            ckpt_staging(c, &bytes, &used);
+            assert_in_range(bytes, config.chunk_bytes, most);
+            assert_int_equal(ckpt_close(c, kit_soon(), NULL), PAWL_OK);
+            store_close(s);
+            storesim_free(sim);
+        }
+    struct storesim *sim = storesim_new(1);
+    struct store *s = NULL;
+    struct ckpt *c = NULL;
+    struct pawl_error e = {0};
+    struct ckpt_config config = kit_config(1, 0, 1, 1);
+    config.staging_bytes = UINT64_MAX;
+    config.chunk_bytes = UINT64_C(1) << 30;
+    assert_int_equal(storesim_open(sim, "r0", false, &s, NULL), PAWL_OK);
+    assert_int_equal(ckpt_open(&config, s, &c, &e), PAWL_MEMORY);
+    if (strstr(e.text, "bytes of staging memory") == NULL) fail_msg("%s", e.text);
+    store_close(s);
+    storesim_free(sim);
+}
+
 static void a_save_without_data_is_captured_too(void **state) {
     (void)state;
     struct stage t;
@@ -311,6 +347,7 @@ int main(void) {
         cmocka_unit_test(saves_are_captured_in_the_order_of_their_begin),
         cmocka_unit_test(a_pool_that_holds_the_save_captures_it_without_the_device),
         cmocka_unit_test(failed_saves_give_their_buffers_back),
+        cmocka_unit_test(the_pool_stays_within_its_budget_or_is_refused),
         cmocka_unit_test(a_save_without_data_is_captured_too),
         cmocka_unit_test(captured_is_told_only_to_those_who_ask),
         cmocka_unit_test(memory_written_from_its_place_may_change_once_captured),

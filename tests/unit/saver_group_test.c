@@ -187,7 +187,7 @@ static void ranks_agree_on_durable_steps_and_resume_at_the_same_one(void **unuse
     skit_remove(path);
 }
 
-/* F33: nobody blocks, the step does not count, and what waits is bounded. */
+/* Nobody blocks, the step does not count, and what waits is bounded. */
 static void step_without_one_rank_is_not_durable_and_the_others_go_on(void **unused) {
     (void)unused;
     char *path = skit_folder();

@@ -39,7 +39,6 @@ static char *fast_folder(void) {
     return skit_folder();
 }
 
-/* F47 */
 static void two_thousand_saves_leave_the_memory_as_it_was(void **unused) {
     (void)unused;
     char *path = fast_folder();
@@ -62,7 +61,7 @@ static void two_thousand_saves_leave_the_memory_as_it_was(void **unused) {
     skit_remove(path);
 }
 
-/* F41: nothing waits for the device, so that almost every save finds two under way. */
+/* Nothing waits for the device, so that almost every save finds two under way. */
 static void saves_asked_for_faster_than_the_disk_are_skipped_and_counted(void **unused) {
     (void)unused;
     char *path = fast_folder();

@@ -62,7 +62,6 @@ static void second_start_has_the_bytes_and_the_blob_of_the_newest_step(void **un
     skit_remove(path);
 }
 
-/* F05 */
 static void save_without_resuming_is_refused_where_steps_are_durable(void **unused) {
     (void)unused;
     char *path = skit_folder();
@@ -80,7 +79,7 @@ static void save_without_resuming_is_refused_where_steps_are_durable(void **unus
     skit_remove(path);
 }
 
-/* F16: a fresh low step is not older than what an earlier life left. */
+/* A fresh low step is not older than what an earlier life left. */
 static void from_scratch_keeps_old_steps_until_new_ones_count_and_then_prefers_those(void **unused) {
     (void)unused;
     char *path = skit_folder();
@@ -111,7 +110,6 @@ static void from_scratch_keeps_old_steps_until_new_ones_count_and_then_prefers_t
     skit_remove(path);
 }
 
-/* F18 */
 static void folder_of_another_run_is_refused_naming_both(void **unused) {
     (void)unused;
     char *path = skit_folder();
@@ -196,7 +194,6 @@ static void damage(const char *path, uint64_t step) {
     assert_true(found);
 }
 
-/* F120 */
 static void damaged_steps_are_passed_over_marked_and_told(void **unused) {
     (void)unused;
     char *path = skit_folder();
@@ -229,7 +226,7 @@ static void damaged_steps_are_passed_over_marked_and_told(void **unused) {
     skit_remove(path);
 }
 
-/* F30, F04: a slot that is cut short does not count, and that is told. */
+/* A slot that is cut short does not count, and that is told. */
 static void shortened_file_is_passed_over_and_told(void **unused) {
     (void)unused;
     char *path = skit_folder(), command[700];
@@ -269,7 +266,7 @@ static void when_every_step_is_damaged_nothing_starts_from_0(void **unused) {
     skit_remove(path);
 }
 
-/* F05: all is gone but the memory that there was something. */
+/* All is gone but the memory that there was something. */
 static void lost_stores_are_not_a_first_start(void **unused) {
     (void)unused;
     char *path = skit_folder(), store[512];
@@ -286,7 +283,7 @@ static void lost_stores_are_not_a_first_start(void **unused) {
     skit_remove(path);
 }
 
-/* F119: in a child without privileges, since root may read anything. Exit 0: the error was an error. */
+/* In a child without privileges, since root may read anything. Exit 0: the error was an error. */
 static int open_unprivileged(const char *path) {
     if (setgid(65534) != 0 || setuid(65534) != 0) return 77;
     struct pawl_ckpt *c = NULL;

@@ -8,6 +8,8 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "kit/saver_kit.h"
 #include "saver/saver.h"
@@ -73,7 +75,6 @@ static pawl_code save_again(struct skit_rank *r, uint64_t step, uint64_t *id, st
 
 /* ---- errors ---- */
 
-/* F26 */
 static void failure_is_returned_by_the_next_save_once_and_the_one_after_succeeds(void **unused) {
     (void)unused;
     struct sim sim = sim_new();
@@ -104,7 +105,6 @@ static void failure_is_returned_by_the_next_save_once_and_the_one_after_succeeds
     storesim_free(sim.disk);
 }
 
-/* F25 */
 static void tolerated_failures_are_events_only_and_one_more_is_an_error(void **unused) {
     (void)unused;
     struct sim sim = sim_new();
@@ -133,7 +133,6 @@ static void tolerated_failures_are_events_only_and_one_more_is_an_error(void **u
     storesim_free(sim.disk);
 }
 
-/* F28 */
 static void failure_that_nobody_asked_for_is_returned_by_close(void **unused) {
     (void)unused;
     for (uint32_t tolerate = 0; tolerate <= 3; tolerate += 3) {
@@ -265,7 +264,6 @@ static void gated_free(struct gated *g) {
     free(g);
 }
 
-/* F40, F41 */
 static void full_skips_by_policy_counted_and_told(void **unused) {
     (void)unused;
     struct gated *g = gated_new(&(struct pawl_ckpt_options){.full = PAWL_CKPT_SKIP, .in_flight = 2});
@@ -466,7 +464,7 @@ static void ring_keeps_the_newest_1024_events(void **unused) {
     gated_free(g);
 }
 
-/* ---- the memory is the caller's after the fence: F37, F38, F11 ---- */
+/* ---- the memory is the caller's after the fence ---- */
 
 static void overwriting_everything_after_the_fence_changes_no_save(void **unused) {
     (void)unused;
@@ -500,6 +498,38 @@ static void overwriting_everything_after_the_fence_changes_no_save(void **unused
     storesim_free(sim.disk);
 }
 
+/* Loaders of data are forked in the middle of everything. The children have copies of our memory, and of the
+ * descriptors; nobody in them looks after either. */
+static void saves_go_on_while_the_process_forks(void **unused) {
+    (void)unused;
+    char *path = skit_folder();
+    struct skit_rank r = skit_open(
+        &(struct pawl_ckpt_options){.path = path, .in_flight = 3, .keep = 2, .staging_bytes = 1 << 16},
+        skit_state_new(0, 1, 0));
+    for (uint64_t step = 1; step <= 40; step++) {
+        uint64_t id = skit_save(&r, step);
+        pid_t child = fork();
+        if (child == 0) {
+            skit_fill(r.memory, UINT64_MAX - step); /* its own copy, whatever the kernel shares until now */
+            _exit(0);
+        }
+        assert_true(child > 0);
+        if (step % 8 == 0) skit_wait(&r, id, PAWL_CKPT_UNTIL_DURABLE);
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(status_of(&r).failed, 0);
+    skit_close(&r);
+    r = skit_open(&(struct pawl_ckpt_options){.path = path}, skit_state_new(0, 1, 0));
+    uint64_t step = 0;
+    SKIT_MUST(pawl_ckpt_resume(r.c, r.state, &step, e));
+    assert_int_equal(step, 40);
+    assert_true(skit_is(r.memory, 40));
+    skit_close(&r);
+    skit_remove(path);
+}
+
 static void immutable_versions_are_saved_from_the_addresses_given(void **unused) {
     (void)unused;
     struct sim sim = sim_new();
@@ -524,7 +554,7 @@ static void immutable_versions_are_saved_from_the_addresses_given(void **unused)
     storesim_free(sim.disk);
 }
 
-/* ---- state groups: F14 ---- */
+/* ---- state groups ---- */
 
 static void step_of_two_state_groups_is_durable_with_both_and_not_with_one(void **unused) {
     (void)unused;
@@ -621,6 +651,7 @@ int main(void) {
         cmocka_unit_test(callback_and_poll_hear_the_same_events_in_order),
         cmocka_unit_test(ring_keeps_the_newest_1024_events),
         cmocka_unit_test(overwriting_everything_after_the_fence_changes_no_save),
+        cmocka_unit_test(saves_go_on_while_the_process_forks),
         cmocka_unit_test(immutable_versions_are_saved_from_the_addresses_given),
         cmocka_unit_test(step_of_two_state_groups_is_durable_with_both_and_not_with_one),
         cmocka_unit_test(fixed_interval_is_due_every_so_many_steps),

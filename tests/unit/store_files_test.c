@@ -340,6 +340,53 @@ static void a_write_that_meets_a_limit_half_way_is_an_error(void **state) {
 #test " (persistent memory)", test, kit_begin_pmem, kit_end, NULL                                    \
     }
 
+/* 32 bits would bring them back to the beginning of the file. */
+static void offsets_beyond_4_gib_are_their_own(void **state) {
+    struct store *s = kit_open(*state, false);
+    struct store_file *f = kit_file(s, "a", STORE_BLOCK);
+    const uint64_t far = (UINT64_C(5) << 30) + STORE_BLOCK; /* the file is sparse */
+    uint8_t *data = mem_alloc(2 * STORE_BLOCK), *in = data + STORE_BLOCK;
+    uint64_t bytes = 0;
+    for (int i = 0; i < 2; i++) { /* first near, then far */
+        memset(data, i + 1, STORE_BLOCK);
+        assert_int_equal(store_write(f, i == 0 ? 0 : far, data, STORE_BLOCK, 1, NULL), PAWL_OK);
+        must(s, 1);
+    }
+    assert_int_equal(store_flush(f, 2, NULL), PAWL_OK);
+    must(s, 2);
+    for (int i = 0; i < 2; i++) {
+        memset(data, i + 1, STORE_BLOCK);
+        assert_int_equal(store_read(f, i == 0 ? 0 : far, in, STORE_BLOCK, 3, NULL), PAWL_OK);
+        must(s, 3);
+        assert_memory_equal(in, data, STORE_BLOCK);
+    }
+    assert_int_equal(store_file_size(f, &bytes, NULL), PAWL_OK);
+    assert_int_equal(bytes, far + STORE_BLOCK);
+    store_file_close(f);
+    store_close(s);
+    mem_free(data, 2 * STORE_BLOCK);
+}
+
+/* Workers that load data are forked from programs that have a store open, and live on. */
+static void a_forked_child_does_not_keep_a_closed_store_locked(void **state) {
+    struct place *p = *state;
+    struct store *s = kit_open(p, false), *again = NULL;
+    struct pawl_error e = {0};
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) pause();
+    }
+    assert_true(child > 0);
+    assert_int_equal(kit_try_open(p, false, &again, &e), PAWL_BUSY);
+    store_close(s);
+    pawl_code code = kit_try_open(p, false, &again, &e);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    if (code != PAWL_OK) fail_msg("%s", e.text);
+    store_close(again);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         KIT_EVERYWHERE(what_is_written_is_read_back),
@@ -354,6 +401,10 @@ int main(void) {
         KIT_EVERYWHERE(a_missing_folder_is_not_made_for_a_reader),
         KIT_EVERYWHERE(closing_a_file_waits_for_nothing_and_loses_nothing),
         ON_FILES(a_write_that_meets_a_limit_half_way_is_an_error),
+        cmocka_unit_test_setup_teardown(offsets_beyond_4_gib_are_their_own, kit_begin_plain, kit_end),
+        {"offsets_beyond_4_gib_are_their_own (io_uring)", offsets_beyond_4_gib_are_their_own, kit_begin_uring,
+         kit_end, NULL},
+        ON_FILES(a_forked_child_does_not_keep_a_closed_store_locked),
         cmocka_unit_test_setup_teardown(automatic_choice_says_in_one_line_what_it_chose, kit_begin_plain,
                                         kit_end),
         cmocka_unit_test(tmpfs_falls_back_to_plain_files_and_says_why),
