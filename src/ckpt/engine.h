@@ -38,6 +38,7 @@ struct job { /* one save */
     bool staged, want_captured;
     bool mixed;                  /* some of it lies in another kind of memory */
     uint64_t copy_at, direct_at; /* where to look for the next chunk to copy, to write from its place */
+    uint64_t sum_at;             /* chunks from here to direct_at that lie in place lack their checksums */
     struct engine_list ready;    /* buffers copied and not yet written */
 };
 

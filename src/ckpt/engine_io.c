@@ -124,8 +124,26 @@ static void do_prepare(struct ckpt *c, const struct commit_action *a) {
     tell(c, COMMIT_PREPARE, a->save, &e);
 }
 
-/* A copied chunk if there is one, so that its buffer gets free; else the next that lies in place. Of that the
- * checksum is taken while the device already works: it does not change. */
+/* Takes the checksum of the next chunk that was handed out from its place; false when none lacks it. */
+static bool sum_next(struct job *job) {
+    const struct slot_plan *plan = &job->plan;
+    while (job->sum_at < job->direct_at && plan->chunks[job->sum_at].direct == NULL) job->sum_at++;
+    if (plan->sums == NULL || job->staged || job->sum_at == job->direct_at) return false;
+    const struct slot_chunk *chunk = &plan->chunks[job->sum_at];
+    hash128(chunk->direct, chunk->bytes, plan->sums + job->sum_at++ * SLOT_SUM_BYTES);
+    return true;
+}
+
+static bool sum_any(struct ckpt *c) {
+    for (uint32_t i = 0; i < c->config.in_flight; i++)
+        if (c->jobs[i] != NULL && c->core.saves[i].code == PAWL_OK && sum_next(c->jobs[i])) return true;
+    return false;
+}
+
+/* A copied chunk if there is one, so that its buffer gets free; else the next that lies in place. The
+ * checksum of that is taken while the device already works, and at the latest for the header: which is made
+ * in the round that hands out the last chunk, so before that is known to be written and the memory may
+ * change. */
 static void do_write(struct ckpt *c, const struct commit_action *a) {
     struct job *job = c->jobs[a->save];
     uint32_t buffer = staging_take_ready(c, a->save);
@@ -142,7 +160,6 @@ static void do_write(struct ckpt *c, const struct commit_action *a) {
     }
     if (buffer != NONE) return;
     job->direct_at = number + 1;
-    if (job->plan.sums != NULL) hash128(data, chunk->bytes, job->plan.sums + number * SLOT_SUM_BYTES);
 }
 
 static pawl_code make_header(struct job *job, struct pawl_error *e) {
@@ -162,6 +179,8 @@ static pawl_code make_header(struct job *job, struct pawl_error *e) {
 static void do_header(struct ckpt *c, const struct commit_action *a) {
     struct job *job = c->jobs[a->save];
     struct pawl_error e = {0};
+    while (sum_next(job)) {
+    }
     if (make_header(job, &e) != PAWL_OK) {
         tell(c, COMMIT_HEADER, a->save, &e);
         return;
@@ -386,7 +405,7 @@ static void completed(struct ckpt *c, const struct store_completion *done) {
 }
 
 /* One round, so that a caller who polls a store that works while it is polled gets the time in small pieces:
- * for the same reason it ends with a chunk copied by this thread. */
+ * for the same reason it ends with a chunk copied, or its checksum taken, by this thread. */
 bool engine_pump(struct ckpt *c) {
     struct store_completion done[16];
     uint32_t count = c->ops_busy > 0 ? store_poll(c->store, done, 16) : 0;
@@ -399,5 +418,6 @@ bool engine_pump(struct ckpt *c) {
         perform(c, &a);
         c->more = a.what == COMMIT_COPY;
     }
-    return any;
+    if (!c->more) c->more = sum_any(c);
+    return any || c->more;
 }

@@ -89,8 +89,10 @@ struct claim {
 
 static pawl_code damaged(const struct saver_run *run, const char *name, const char *text,
                          struct pawl_error *e) {
-    return error_set(e, PAWL_CORRUPT, 0, "%.500s/%s/%s: not a file of a start: '%.60s'", run->path,
-                     STARTS_FOLDER, name, text);
+    return error_set(
+        e, PAWL_CORRUPT, 0,
+        "%.500s/%s/%s: not a file of a start: '%.60s'; remove it when no process of the run lives", run->path,
+        STARTS_FOLDER, name, text);
 }
 
 static pawl_code read_claim(const struct saver_run *run, const char *name, struct claim *out,

@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <sched.h>
+
+#include "ckpt/engine.h"
 #include "kit/ckpt_kit.h"
 #include "kit/fake_device.h"
 
@@ -197,13 +200,21 @@ static void a_save_given_up_begins_no_more_copies(void **state) {
     rig_close(&r);
 }
 
-struct release { /* lets a device go once the engine waits for it */
+struct release { /* lets a device go once the engine is being closed */
     struct device *device;
+    struct ckpt *engine; /* stays while the device holds a copy of its */
     pthread_t thread;
 };
 
 static void *release_main(void *arg) {
-    device_hold(((struct release *)arg)->device, false);
+    struct release *r = arg;
+    for (bool closing = false; !closing;) {
+        pthread_mutex_lock(&r->engine->mutex);
+        closing = r->engine->stop;
+        pthread_mutex_unlock(&r->engine->mutex);
+        sched_yield();
+    }
+    device_hold(r->device, false);
     return NULL;
 }
 
@@ -220,7 +231,7 @@ static void closing_waits_for_copies_under_way(void **state) {
             assert_int_equal(ckpt_poll(r.engine, &event, 1), 0);
             ckpt_wait(r.engine, 1000000);
         }
-        struct release release = {.device = r.devices[0]};
+        struct release release = {.device = r.devices[0], .engine = r.engine};
         assert_int_equal(pthread_create(&release.thread, NULL, release_main, &release), 0);
         struct pawl_error e = {0};
         assert_int_equal(ckpt_close(r.engine, 0, &e), PAWL_TIMEOUT);
