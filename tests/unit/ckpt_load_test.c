@@ -334,12 +334,12 @@ static void io_uring_in_background(void **state) { (void)state, real_round_trip(
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_named_slot_is_whole_at_every_moment),
-        cmocka_unit_test(every_start_may_choose_its_own_settings),
         cmocka_unit_test(plain_files_polled),
         cmocka_unit_test(plain_files_in_background),
         cmocka_unit_test(io_uring_polled),
         cmocka_unit_test(io_uring_in_background),
         cmocka_unit_test(two_thousand_saves_take_no_more_memory_than_a_hundred),
+        cmocka_unit_test(every_start_may_choose_its_own_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,7 +213,7 @@ static void expect_records_in_order(void) {
 }
 
 /* Reported after a record that names the step was written, and then flushed. */
-static void expect_reports_after_records(void) {
+static void expect_reports_after_records(uint32_t wanted) {
     static struct record r;
     uint32_t reports = 0;
     for (int i = 0; i < (int)seen.count; i++) {
@@ -232,7 +232,7 @@ static void expect_reports_after_records(void) {
         if (!good) fail_msg("step %" PRIu64 " was reported before its record was flushed", n->from);
         reports++;
     }
-    assert_int_equal(reports, STEPS);
+    assert_int_equal(reports, wanted);
 }
 
 static void expect_names_after_bytes(void) {
@@ -263,18 +263,20 @@ static void expect_folders_flushed(void) {
         slots += first;
         if (first && flushes < names + slots) fail_msg("the new name of %s was not flushed", n->name);
     }
-    assert_in_range(slots, 2, 8);
+    assert_in_range(slots, 2, 3 + 1 + 1); /* in flight, kept, one more */
 }
 
 /* ---- the run ---- */
 
-static void save_steps(struct store *s) {
+/* How many counted: a slow one may be overtaken by a step declared durable. */
+static uint32_t save_steps(struct store *s) {
     static struct kit_part *parts[STEPS + 1];
     struct ckpt_config config = kit_config(1, 0, 3, 1);
     struct ckpt *c = NULL;
     struct pawl_error e = {0};
     if (ckpt_open(&config, s, &c, &e) != PAWL_OK) fail_msg("%s", e.text);
-    for (uint64_t begun = 0, done = 0; done < STEPS;) {
+    uint32_t counted = 0;
+    for (uint64_t begun = 0, done = 0; done < STEPS; done++) {
         for (; begun < STEPS && ckpt_in_flight(c) < 3; begun++) {
             parts[begun] = kit_part_new(begun + 1, 0, 1);
             struct ckpt_save save = kit_save(parts[begun], begun + 1, 0, 1);
@@ -282,13 +284,16 @@ static void save_steps(struct store *s) {
             if (ckpt_save_begin(c, &save, &e) != PAWL_OK) fail_msg("%s", e.text);
         }
         struct ckpt_event event = kit_next(c);
+        if (event.code == PAWL_CANCELLED) continue;
         if (event.code != PAWL_OK) fail_msg("%s", event.error.text);
         note((struct note){.what = REPORT, .end = true, .name = "step", .from = event.step}, NULL);
         if (event.step % 3 == 0) ckpt_durable(c, event.step);
-        done++;
+        counted++;
     }
     if (ckpt_close(c, kit_soon(), &e) != PAWL_OK) fail_msg("%s", e.text);
     for (uint32_t i = 0; i < STEPS; i++) kit_part_free(parts[i]);
+    assert_true(counted > STEPS / 2);
+    return counted;
 }
 
 static void everything_is_flushed_before_anything_builds_on_it(void **state) {
@@ -302,12 +307,12 @@ static void everything_is_flushed_before_anything_builds_on_it(void **state) {
     snprintf(seen.folder, sizeof seen.folder, "%.200s/new", command);
     seen.on = true;
     if (store_open(seen.folder, STORE_PLAIN, false, &s, NULL, &e) != PAWL_OK) fail_msg("%s", e.text);
-    save_steps(s);
+    uint32_t counted = save_steps(s);
     seen.on = false;
     store_close(s);
     assert_true(seen.count < NOTES_MAX);
     expect_records_in_order();
-    expect_reports_after_records();
+    expect_reports_after_records(counted);
     expect_names_after_bytes();
     expect_folders_flushed();
     for (uint32_t i = 0; i < seen.count; i++) free(seen.notes[i].data);
