@@ -251,6 +251,71 @@ static void rank_that_fails_or_skips_makes_the_others_give_the_step_up(void **un
     skit_remove(path);
 }
 
+/* Nobody waits for what was never begun: a skipped save is told like a failed one. */
+static void rank_that_skips_a_save_makes_the_others_give_the_step_up(void **unused) {
+    (void)unused;
+    char *path = skit_folder();
+    struct world w = {.path = path, .count = RANKS, .options = {.in_flight = 1}};
+    snprintf(w.start, sizeof w.start, "a");
+    for (uint32_t i = 0; i < RANKS; i++) open_rank(&w, i);
+    (void)resume_all(&w);
+    save_all(&w, 1);
+    uint64_t id = 1, step = 1;
+    while (id != 0) { /* rank 2 runs ahead until nothing more may wait for the others */
+        id = save_rank(&w, 2, ++step);
+        if (id != 0) skit_wait(&w.ranks[2], id, PAWL_CKPT_UNTIL_COMMITTED);
+        assert_true(step < 12);
+    }
+    struct pawl_error why = {0};
+    uint64_t ids[2];
+    for (uint32_t i = 0; i < 2; i++) ids[i] = save_rank(&w, i, step);
+    for (uint32_t i = 0; i < 2; i++) {
+        pawl_code code = pawl_ckpt_wait(w.ranks[i].c, ids[i], PAWL_CKPT_UNTIL_DURABLE, skit_soon(), &why);
+        assert_string_equal(pawl_code_name(code), pawl_code_name(PAWL_PEER_LOST));
+        if (strstr(why.text, "rank 2") == NULL) fail_msg("does not name rank 2: %s", why.text);
+    }
+    world_close(&w);
+    skit_remove(path);
+}
+
+/* Written over the file of rank 1, at the same numbers: by a run whose folder was copied, say. */
+static void rank_file_of_another_run_tells_nothing(void **unused) {
+    (void)unused;
+    char *path = skit_folder(), file[512];
+    struct world w = world_open(path, "a", 2, 0);
+    (void)resume_all(&w);
+    save_all(&w, 1);
+    struct group_file *f = calloc(1, sizeof *f);
+    uint8_t bytes[GROUP_FILE_BYTES];
+    struct pawl_error why = {0};
+    snprintf(file, sizeof file, "%s/group/rank-0001", path);
+    FILE *stream = fopen(file, "r+b");
+    assert_non_null(stream);
+    assert_int_equal(fread(bytes, 1, sizeof bytes, stream), sizeof bytes);
+    assert_int_equal(group_decode(bytes, sizeof bytes, f, &why), PAWL_OK);
+    f->entries[f->entry_count++] = (struct group_entry){2, 1, 2, 0, 1, 1, true, true};
+    for (int own = 0; own < 2; own++) {
+        f->run_id[5] ^= 1; /* another run's, then ours again */
+        if (own == 0) assert_memory_not_equal(f->run_id, w.ranks[0].c->run.id, sizeof f->run_id);
+        group_encode(f, bytes);
+        rewind(stream);
+        assert_int_equal(fwrite(bytes, 1, sizeof bytes, stream), sizeof bytes);
+        assert_int_equal(fflush(stream), 0);
+        if (own == 0) {
+            uint64_t id = save_rank(&w, 0, 2);
+            skit_wait(&w.ranks[0], id, PAWL_CKPT_UNTIL_COMMITTED);
+            assert_int_equal(
+                pawl_ckpt_wait(w.ranks[0].c, id, PAWL_CKPT_UNTIL_DURABLE, pawl_now() + SECOND / 10, &why),
+                PAWL_TIMEOUT);
+        }
+    }
+    while (status_of(&w, 0).durable_step != 2) sched_yield(); /* the same words of our own run are believed */
+    fclose(stream);
+    free(f);
+    world_close(&w);
+    skit_remove(path);
+}
+
 static void with_two_copies_a_step_counts_without_any_one_rank(void **unused) {
     (void)unused;
     char *path = skit_folder(), gone[512];
@@ -578,6 +643,8 @@ int main(void) {
         cmocka_unit_test(ranks_agree_on_durable_steps_and_resume_at_the_same_one),
         cmocka_unit_test(step_without_one_rank_is_not_durable_and_the_others_go_on),
         cmocka_unit_test(rank_that_fails_or_skips_makes_the_others_give_the_step_up),
+        cmocka_unit_test(rank_that_skips_a_save_makes_the_others_give_the_step_up),
+        cmocka_unit_test(rank_file_of_another_run_tells_nothing),
         cmocka_unit_test(with_two_copies_a_step_counts_without_any_one_rank),
         cmocka_unit_test(nothing_becomes_durable_before_the_slowest_rank_has_resumed),
         cmocka_unit_test(other_number_of_ranks_resumes_with_its_own_slices),

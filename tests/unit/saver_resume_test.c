@@ -110,6 +110,27 @@ static void from_scratch_keeps_old_steps_until_new_ones_count_and_then_prefers_t
     skit_remove(path);
 }
 
+/* Before any later save has pushed the old steps out of the store: only the lineage tells which is newer. */
+static void first_step_of_a_new_life_is_newer_than_all_before_it(void **unused) {
+    (void)unused;
+    char *path = skit_folder();
+    run_of(path, 2, 1000, 1001);
+    struct skit_rank r = open_one(path);
+    SKIT_MUST(pawl_ckpt_from_scratch(r.c, e));
+    skit_wait(&r, skit_save(&r, 1), PAWL_CKPT_UNTIL_DURABLE);
+    skit_close(&r);
+    struct pawl_ckpt_reader *reader = NULL;
+    SKIT_MUST(pawl_ckpt_reader_open(path, NULL, &reader, e));
+    assert_int_equal(pawl_ckpt_reader_step(reader, 0).step, 1001); /* is still there */
+    assert_int_equal(pawl_ckpt_reader_step(reader, pawl_ckpt_reader_newest(reader)).step, 1);
+    pawl_ckpt_reader_close(reader);
+    r = open_one(path);
+    assert_int_equal(resume(&r), 1);
+    assert_true(skit_is(r.memory, 1));
+    skit_close(&r);
+    skit_remove(path);
+}
+
 static void folder_of_another_run_is_refused_naming_both(void **unused) {
     (void)unused;
     char *path = skit_folder();
@@ -359,6 +380,7 @@ int main(void) {
         cmocka_unit_test(second_start_has_the_bytes_and_the_blob_of_the_newest_step),
         cmocka_unit_test(save_without_resuming_is_refused_where_steps_are_durable),
         cmocka_unit_test(from_scratch_keeps_old_steps_until_new_ones_count_and_then_prefers_those),
+        cmocka_unit_test(first_step_of_a_new_life_is_newer_than_all_before_it),
         cmocka_unit_test(folder_of_another_run_is_refused_naming_both),
         cmocka_unit_test(second_writer_is_told_who_holds_the_store),
         cmocka_unit_test(must_exist_and_must_be_new_say_what_they_found),
