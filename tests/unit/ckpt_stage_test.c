@@ -243,6 +243,24 @@ static void the_pool_stays_within_its_budget_or_is_refused(void **state) {
     storesim_free(sim);
 }
 
+/* Nobody polls: what was begun is copied, written and committed by closing alone. */
+static void closing_finishes_what_was_begun(void **state) {
+    (void)state;
+    for (uint32_t variant = 0; variant < 24; variant++) {
+        struct stage t;
+        stage_open(&t, 1 + variant, (struct storesim_faults){.delay = 500000}, 4, pools[variant % POOLS]);
+        t.config.background = variant % 2 == 1;
+        struct pawl_error e = {0};
+        assert_int_equal(ckpt_close(t.engine, kit_soon(), &e), PAWL_OK);
+        if (ckpt_open(&t.config, t.store, &t.engine, &e) != PAWL_OK) fail_msg("%s", e.text);
+        for (uint64_t step = 1; step <= 4; step++) begin(&t, step, (variant + step) % 3 > 0);
+        if (ckpt_close(t.engine, kit_soon(), &e) != PAWL_OK) fail_msg("%s", e.text);
+        t.engine = NULL;
+        expect_all(&t, 4);
+        stage_close(&t);
+    }
+}
+
 static void a_save_without_data_is_captured_too(void **state) {
     (void)state;
     struct stage t;
@@ -348,6 +366,7 @@ int main(void) {
         cmocka_unit_test(a_pool_that_holds_the_save_captures_it_without_the_device),
         cmocka_unit_test(failed_saves_give_their_buffers_back),
         cmocka_unit_test(the_pool_stays_within_its_budget_or_is_refused),
+        cmocka_unit_test(closing_finishes_what_was_begun),
         cmocka_unit_test(a_save_without_data_is_captured_too),
         cmocka_unit_test(captured_is_told_only_to_those_who_ask),
         cmocka_unit_test(memory_written_from_its_place_may_change_once_captured),

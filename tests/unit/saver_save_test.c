@@ -148,6 +148,21 @@ static void failure_that_nobody_asked_for_is_returned_by_close(void **unused) {
     }
 }
 
+static void close_finishes_what_was_asked_for(void **unused) {
+    (void)unused;
+    struct sim sim = sim_new();
+    storesim_set_faults(sim.disk, (struct storesim_faults){.delay = 500000});
+    for (uint64_t first = 1; first < 40; first += 3) {
+        struct skit_rank r = open_sim(&sim, &(struct pawl_ckpt_options){.in_flight = 3});
+        uint64_t step = 0;
+        SKIT_MUST(pawl_ckpt_resume(r.c, r.state, &step, e));
+        assert_int_equal(step, first - 1);
+        for (step = first; step < first + 3; step++) (void)skit_save(&r, step);
+        skit_close(&r); /* and nobody waited for them */
+    }
+    storesim_free(sim.disk);
+}
+
 static void failure_that_was_returned_is_not_returned_by_close_again(void **unused) {
     (void)unused;
     struct sim sim = sim_new();
@@ -641,6 +656,7 @@ int main(void) {
         cmocka_unit_test(failure_is_returned_by_the_next_save_once_and_the_one_after_succeeds),
         cmocka_unit_test(tolerated_failures_are_events_only_and_one_more_is_an_error),
         cmocka_unit_test(failure_that_nobody_asked_for_is_returned_by_close),
+        cmocka_unit_test(close_finishes_what_was_asked_for),
         cmocka_unit_test(failure_that_was_returned_is_not_returned_by_close_again),
         cmocka_unit_test(arguments_are_refused_by_name),
         cmocka_unit_test(full_skips_by_policy_counted_and_told),
