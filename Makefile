@@ -17,7 +17,7 @@ build:
 	@scripts/build build
 
 install: build
-	@cmake=$$(. scripts/tools.sh && find_cmake) && "$$cmake" --install build --prefix '$(PREFIX)'
+	@scripts/install '$(PREFIX)'
 
 demo:
 	@scripts/setup demo

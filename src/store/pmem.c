@@ -9,7 +9,7 @@
  * Files are preallocated without holes and every page is asked for before it is written, so that a full disk,
  * a file cut behind our back and a bad page are errors of the write. What is left: a file cut by somebody
  * else in the very moment of the copy still ends the process (SIGBUS). Built without libpmem2, opening says
- * so. Tested in tests/unit/store_files_test.c, store_faults_test.c, store_pmem_test.c. */
+ * so. Tested in tests/unit/store_files_test.c, store_faults_test.c. */
 #include "store/internal.h"
 
 #include <stdio.h>

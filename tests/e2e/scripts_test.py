@@ -290,5 +290,49 @@ class SetupTest(Tree):
         self.assert_complains("not a readable file", "setup", "demo", **self.environment(TEXT="/no/such/text"))
 
 
+class InstallTest(Tree):
+    """The install script believes a cmake, an ldconfig and an id of ours; it runs as root unless told."""
+
+    KNOWN = "\tlibpawl_ckpt.so.0 (libc6,x86-64) => /usr/local/lib/libpawl_ckpt.so.0"
+    VARIABLES = "export PKG_CONFIG_PATH={0}/pkgconfig LD_LIBRARY_PATH={0}"
+
+    def setUp(self):
+        super().setUp()
+        self.write("build/CMakeCache.txt", "CMAKE_INSTALL_LIBDIR:PATH=lib\n")
+        self.calls = self.root / "calls"
+        self.tool("cmake", '[ "$1" = --version ] && echo "cmake version 99.0" && exit\necho "cmake $*" >>"$CALLS"\n')
+        self.tool("ldconfig", 'echo "ldconfig $*" >>"$CALLS"\n[ "$1" != -p ] || echo "$KNOWN"\n')
+        self.tool("id", 'echo "${ID:-0}"\n')
+
+    def tool(self, name, text):
+        self.write(f"bin/{name}", "#!/bin/sh\n" + text)
+        (self.root / "bin" / name).chmod(0o755)
+
+    def install(self, prefix, **more):
+        path = f"{self.root}/bin:{os.environ['PATH']}"
+        more = {"DESTDIR": "", "KNOWN": self.KNOWN, **more}
+        said = self.assert_passes("install", prefix, PATH=path, CALLS=str(self.calls), **more)
+        return said, self.calls.read_text().splitlines()
+
+    def test_the_loader_is_told_of_a_library_where_it_searches(self):
+        said, calls = self.install("/usr/local")
+        self.assertEqual(calls, ["cmake --install build --prefix /usr/local", "ldconfig ", "ldconfig -p"])
+        self.assertEqual(said, "")
+
+    def test_elsewhere_the_variables_that_programs_need_are_printed(self):
+        said, _ = self.install("/opt/pawl")
+        self.assertIn(self.VARIABLES.format("/opt/pawl/lib"), said)
+
+    def test_without_root_the_loader_is_not_told(self):
+        said, calls = self.install("some/where", ID="1000")
+        self.assertNotIn("ldconfig ", calls)
+        self.assertIn(self.VARIABLES.format(self.root.resolve() / "some/where/lib"), said)
+
+    def test_a_package_in_the_making_leaves_the_loader_alone(self):
+        said, calls = self.install("/usr", DESTDIR=str(self.root / "stage"))
+        self.assertEqual(calls, ["cmake --install build --prefix /usr"])
+        self.assertEqual(said, "")
+
+
 if __name__ == "__main__":
     unittest.main()
