@@ -36,7 +36,10 @@ static uint8_t *place_of(const struct set_call *call, uint32_t piece, const stru
     }
     uint64_t first = from > chunk->offset ? from : chunk->offset;
     *bytes = (from + runs.bytes < end ? from + runs.bytes : end) - first;
-    return (uint8_t *)want->data + to + (chunk->offset - from); /* may lie before the tensor's own memory */
+    /* As numbers: the place may lie before the tensor's own memory. */
+    uintptr_t place = (uintptr_t)want->data + to;
+    return (uint8_t *)(chunk->offset < from ? place - (from - chunk->offset)
+                                            : place + (chunk->offset - from));
 }
 
 uint8_t *fetch_direct_target(const struct fetch *f, size_t first, const struct slot_chunk *chunk) {
