@@ -115,12 +115,13 @@ pawl_code pawl_inspect_blob(struct pawl_inspect *in, uint32_t index, uint32_t un
 
 enum pawl_inspect_problem_kind {
     PAWL_PROBLEM_STORE,    /* a folder */
-    PAWL_PROBLEM_IDENTITY, /* the file STORE */
+    PAWL_PROBLEM_IDENTITY, /* the file STORE, or RUN in the run's folder */
     PAWL_PROBLEM_LOG,      /* a region of a commit log */
     PAWL_PROBLEM_SLOT,     /* size, header or absence of a slot */
     PAWL_PROBLEM_CHUNK,    /* data of a slot */
     PAWL_PROBLEM_TENSOR,   /* elements that no part holds */
-    PAWL_PROBLEM_STEP      /* a part that is missing */
+    PAWL_PROBLEM_STEP,     /* a part that is missing, or no step that a resume would take */
+    PAWL_PROBLEM_START     /* a file in starts/ of the run's folder */
 };
 const char *pawl_inspect_problem_name(enum pawl_inspect_problem_kind kind); /* "chunk" */
 struct pawl_inspect_problem {

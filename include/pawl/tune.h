@@ -209,7 +209,9 @@ struct pawl_tune_result {
     struct pawl_tune_point points[PAWL_TUNE_POINTS_MAX]; /* scaled to `bytes` */
     struct pawl_tune_need need;                          /* with what was filled in */
     struct pawl_tune_choice choice;
-    int stopped_by; /* SIGINT or SIGTERM ended it: everything was removed, there is no choice; 0: no */
+    /* SIGINT, SIGTERM, or a SIGPIPE that would have killed the process ended it: everything was removed,
+     * there is no choice; 0: no */
+    int stopped_by;
 };
 
 /* Measures real saves through the real engine, and chooses. Blocks for about options->seconds. While it runs

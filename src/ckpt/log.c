@@ -36,11 +36,14 @@ static bool parse_identity(const char *text, uint8_t run_id[RUN_ID_BYTES]) {
     return strcmp(again, text) == 0;
 }
 
+/* Two lines of text, whatever bytes a file of that name may have. */
+#define IDENTITY_BYTES_READ_MAX 4096u
+
 pawl_code log_identity_read(struct store *s, uint8_t run_id[RUN_ID_BYTES], struct pawl_error *e) {
     uint8_t *data = NULL;
     size_t size = 0;
     char text[128] = "";
-    pawl_code code = store_get(s, LOG_IDENTITY_NAME, &data, &size, e);
+    pawl_code code = store_get_most(s, LOG_IDENTITY_NAME, IDENTITY_BYTES_READ_MAX, &data, &size, e);
     if (code != PAWL_OK) return code;
     if (size < sizeof text) memcpy(text, data, size);
     free(data);
@@ -153,7 +156,10 @@ pawl_code ckpt_settle(struct store *s, struct pawl_error *e) {
         if (!record_log_of_name(names[i], &log)) continue;
         uint8_t *data = NULL;
         size_t size = 0;
-        code = store_get(s, names[i], &data, &size, e);
+        bool absurd = false;
+        code = check_size(s, names[i], &absurd, e);
+        if (code == PAWL_OK && absurd) continue; /* no record is ever read from it */
+        if (code == PAWL_OK) code = store_get(s, names[i], &data, &size, e);
         if (code == PAWL_OK) code = store_put(s, names[i], data, size, e);
         free(data);
     }

@@ -50,12 +50,13 @@ static int worker(int argc, char **argv) {
     return pawl_train_worker((int)fd);
 }
 
-/* A file that pawl opens must not become its standard output because that was closed. */
+/* A file that pawl opens must not become its standard output because that was closed. The lowest free number
+ * is the closed one. A closed standard output takes no bytes afterwards either: whoever prints a result there
+ * is told that it went nowhere. */
 static void keep_standard_descriptors(void) {
-    int fd;
-    do fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0) close(fd);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            _exit(pawl_code_exit(PAWL_IO));
 }
 
 int main(int argc, char **argv) {

@@ -10,11 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "inspect/inspect.h"
-
-#define INDEX_NAME "model.safetensors.index.json"
 
 struct item { /* a tensor to export */
     struct pawl_tensor tensor;
@@ -135,8 +134,9 @@ static void shard_name(const struct job *j, uint32_t shard, char out[64]) {
         snprintf(out, 64, "model-%05u-of-%05u.safetensors", shard + 1, j->shard_count);
 }
 
-static pawl_code make_folder(const char *path, struct pawl_error *e) {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return PAWL_OK;
+static pawl_code make_folder(const char *path, bool *made, struct pawl_error *e) {
+    *made = mkdir(path, 0777) == 0;
+    if (*made || errno == EEXIST) return PAWL_OK;
     int error = errno;
     return error_set(e, error_code_of_errno(error), error, "%s: cannot make the folder", path);
 }
@@ -148,18 +148,20 @@ static pawl_code place(struct job *j, struct pawl_error *e) {
     j->files = calloc(j->file_count, sizeof *j->files);
     if (j->paths == NULL || j->files == NULL) return inspect_no_memory(e);
     for (uint32_t i = 0; i < j->file_count; i++) j->files[i].fd = -1;
-    pawl_code code = j->folder ? make_folder(j->options->output, e) : PAWL_OK;
+    bool made = false;
+    pawl_code code = j->folder ? make_folder(j->options->output, &made, e) : PAWL_OK;
     for (uint32_t i = 0; i < j->file_count && code == PAWL_OK; i++) {
-        char name[64] = INDEX_NAME;
+        char name[64] = INSPECT_INDEX_NAME;
         if (i < j->shard_count) shard_name(j, i, name);
-        int made = j->folder ? asprintf(&j->paths[i], "%s/%s", j->options->output, name)
+        int size = j->folder ? asprintf(&j->paths[i], "%s/%s", j->options->output, name)
                              : asprintf(&j->paths[i], "%s", j->options->output);
-        if (made < 0) {
+        if (size < 0) {
             j->paths[i] = NULL;
             return inspect_no_memory(e);
         }
         code = inspect_output_open(&j->files[i], j->paths[i], j->options->force, e);
     }
+    if (code != PAWL_OK && made) (void)rmdir(j->options->output); /* nothing of ours is to be seen */
     return code;
 }
 

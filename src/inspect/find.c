@@ -118,6 +118,33 @@ static bool has_file(const char *folder, const char *name) {
     return found;
 }
 
+/* A rank's folder that was never used has no files yet, and one that was is known by them. */
+static bool is_rank_of_store(const char *path) {
+    uint64_t rank;
+    const char *name = strrchr(path, '/');
+    return name != NULL && name - path >= 6 && strncmp(name - 6, "/store", 6) == 0 &&
+           rank_of_name(name + 1, &rank);
+}
+
+static bool has_ranks(const char *run) {
+    struct look l;
+    char *below = NULL;
+    if (asprintf(&below, "%s/store", run) < 0) return false;
+    bool found = look_at(below, &l, NULL) == PAWL_OK && l.rank_count > 0;
+    look_close(&l);
+    free(below);
+    return found;
+}
+
+enum inspect_folder_kind inspect_folder_kind(const char *path) {
+    struct look l;
+    if (look_at(path, &l, NULL) != PAWL_OK) return INSPECT_FOLDER_OTHER;
+    bool store = l.store_files || is_rank_of_store(path);
+    bool run = has_file(path, "RUN") || has_file(path, "run.json") || (l.store_folder && has_ranks(path));
+    look_close(&l);
+    return store ? INSPECT_FOLDER_STORE : run ? INSPECT_FOLDER_RUN : INSPECT_FOLDER_OTHER;
+}
+
 /* The store folder or a rank's may stand in a run's folder, which says so by a file of its own. */
 static pawl_code find_run_above(const char *path, const char *up, struct inspect_folders *out,
                                 struct pawl_error *e) {
@@ -228,6 +255,8 @@ pawl_code inspect_temporary_remove(const struct store *s, const char *name, stru
     int fd = open(store_path(s), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int result = fd < 0 || unlinkat(fd, name, 0) != 0 ? errno : 0;
     if (fd >= 0) close(fd);
-    if (result == 0) return PAWL_OK;
+    /* Replacing a log or STORE takes the name of what an earlier replacement left over, and then renames it.
+     */
+    if (result == 0 || (fd >= 0 && result == ENOENT)) return PAWL_OK;
     return error_set(e, error_code_of_errno(result), result, "%s/%s: cannot remove", store_path(s), name);
 }

@@ -4,7 +4,8 @@
  * complete; steps go only when every store can be read, since a part that cannot be seen may complete them; a
  * slot file goes only when the record that does not name it is durable. Order: all logs settled, logs
  * rewritten without what goes, then files removed: a crash leaves at worst files that the next call removes.
- */
+ * New logs need room. Where there is none, those files go first that no record names which could stand after
+ * a power cut, in either region of any log: that needs nothing settled. Then the logs are tried again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,20 +162,64 @@ static pawl_code remove_file(const struct pawl_inspect_change *c, struct inspect
     return store_remove(s->store, c->file, e);
 }
 
-static pawl_code apply(struct plan *p, struct pawl_error *e) {
+static pawl_code put_logs(struct plan *p, struct pawl_error *e) {
     struct pawl_inspect *in = p->in;
     pawl_code code = PAWL_OK;
     for (uint32_t i = 0; i < in->store_count && code == PAWL_OK; i++)
         if (in->stores[i].any) code = ckpt_settle(in->stores[i].store, e);
     for (uint32_t i = 0; i < in->store_count && code == PAWL_OK; i++)
         if (in->stores[i].any) code = rewrite_store(p, &in->stores[i], e);
+    return code;
+}
+
+static pawl_code sync_folders(const struct plan *p, struct pawl_error *e) {
+    pawl_code code = PAWL_OK;
+    for (uint32_t i = 0; i < p->in->store_count && code == PAWL_OK; i++)
+        if (p->in->stores[i].any) code = store_sync_folder(p->in->stores[i].store, e);
+    return code;
+}
+
+/* No record names it that stands now, or that would stand if the last write of the log were lost. */
+static bool is_free(struct plan *p, const struct pawl_inspect_change *c) {
+    uint32_t number;
+    if (c->kind == PAWL_CHANGE_TEMPORARY) return true;
+    return c->kind == PAWL_CHANGE_SLOT && record_slot_of_name(c->file, &number) &&
+           inspect_slot_is_free(store_of(p->in, c->store)->store, number);
+}
+
+/* The disk is full, and `cause` says so: whatever goes without a new log. */
+static pawl_code make_room(struct plan *p, struct pawl_error *cause) {
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+    pawl_code code = PAWL_OK;
+    struct pawl_error why = {0};
+    for (uint32_t i = 0; i < p->out->count && code == PAWL_OK; i++) {
+        const struct pawl_inspect_change *c = &p->out->items[i].is;
+        if (!is_free(p, c)) continue;
+        code = remove_file(c, store_of(p->in, c->store), &why);
+        count += code == PAWL_OK;
+        bytes += code == PAWL_OK ? c->bytes : 0;
+    }
+    if (code == PAWL_OK) code = sync_folders(p, &why);
+    if (code == PAWL_OK && count > 0) code = put_logs(p, &why);
+    if (code == PAWL_OK && count > 0) return PAWL_OK;
+    if (code == PAWL_OK) why = *cause;
+    if (code == PAWL_OK) code = PAWL_NO_SPACE;
+    return error_set(cause, code, 0, "%.500s; %u files (%" PRIu64 " bytes) were removed before that",
+                     why.text, count, bytes);
+}
+
+static pawl_code apply(struct plan *p, struct pawl_error *e) {
+    struct pawl_inspect *in = p->in;
+    struct pawl_error why = {0};
+    pawl_code code = put_logs(p, &why);
+    if (code == PAWL_NO_SPACE) code = make_room(p, &why);
+    if (code != PAWL_OK && e != NULL) *e = why;
     for (uint32_t i = 0; i < p->out->count && code == PAWL_OK; i++) {
         const struct pawl_inspect_change *c = &p->out->items[i].is;
         code = remove_file(c, store_of(in, c->store), e);
     }
-    for (uint32_t i = 0; i < in->store_count && code == PAWL_OK; i++)
-        if (in->stores[i].any) code = store_sync_folder(in->stores[i].store, e);
-    return code;
+    return code == PAWL_OK ? sync_folders(p, e) : code;
 }
 
 pawl_code inspect_gc(struct pawl_inspect *in, uint32_t keep, bool dry_run, struct pawl_inspect_changes *out,

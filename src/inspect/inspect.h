@@ -98,6 +98,9 @@ struct inspect_folders {
 /* NOT_FOUND, IO. An empty list is possible: a run that has not begun to save. */
 pawl_code inspect_folders_find(const char *path, struct inspect_folders *out, struct pawl_error *e);
 void inspect_folders_close(struct inspect_folders *folders);
+/* By what is in it: a store's files; or what says that it is a run's. Cannot be listed: none of these. */
+enum inspect_folder_kind { INSPECT_FOLDER_OTHER, INSPECT_FOLDER_STORE, INSPECT_FOLDER_RUN };
+enum inspect_folder_kind inspect_folder_kind(const char *path);
 /* Seconds since 1970 of the file's last change; 0: unknown. */
 int64_t inspect_file_time(const struct store *s, const char *file);
 /* Regular files in the folder of `s` that begin with a dot and are left over from a crash; sorted. */
@@ -113,6 +116,9 @@ void inspect_marks_apply(struct pawl_inspect *in);
 /* Of the steps up to `most`; PAWL_INSPECT_NONE: none. The same rule as the engine's users have. */
 uint32_t inspect_newest(const struct pawl_inspect *in, uint64_t most);
 
+/* ---- the run's own files (group.c): problems are added; FOREIGN, MEMORY ---- */
+pawl_code inspect_group_check(struct pawl_inspect *in, struct pawl_error *e);
+
 /* ---- inventory ---- */
 /* `stores` are borrowed unless `owned`, then closed with it or on failure. */
 pawl_code inspect_new(const char *path, struct store *const *stores, uint32_t count, bool owned,
@@ -126,6 +132,9 @@ pawl_code inspect_open_folders(const struct inspect_folders *folders, const char
 /* Looks at everything anew (scan.c, steps.c). FOREIGN, MEMORY. */
 pawl_code inspect_scan(struct pawl_inspect *in, struct pawl_error *e);
 pawl_code inspect_scan_store(struct pawl_inspect *in, uint32_t store, struct pawl_error *e);
+/* The file at `path` says whose all of this is: FOREIGN when another said something else. */
+pawl_code inspect_take_run(struct pawl_inspect *in, const char *path, const uint8_t *run_id,
+                           struct pawl_error *e);
 pawl_code inspect_steps_make(struct pawl_inspect *in, struct pawl_error *e);
 void inspect_steps_close(struct pawl_inspect *in);
 pawl_code inspect_step_index(struct pawl_inspect *in, uint32_t index, struct pawl_error *e);
@@ -134,6 +143,8 @@ uint64_t inspect_whole_elements(const struct slot_info *s, uint32_t tensor);
 /* The record that stands now; false: none can be read. For memory reasons `out` is large: not on the stack.
  */
 bool inspect_record_now(struct store *s, struct record *out);
+/* True: every region of every log can be judged, and no record in them names the slot, whichever stands. */
+bool inspect_slot_is_free(struct store *s, uint32_t slot);
 /* Looks again at the records: true when a slot of the step, or this slot, is no longer named. */
 bool inspect_slot_is_gone(struct pawl_inspect *in, struct inspect_slot *slot);
 bool inspect_step_is_gone(struct pawl_inspect *in, uint32_t index);
@@ -201,7 +212,11 @@ uint64_t inspect_element_bits(enum pawl_dtype dtype, const uint8_t *data, uint64
 double inspect_distance(enum pawl_dtype dtype, const uint8_t *a, const uint8_t *b, uint64_t index);
 double inspect_float_at(enum pawl_dtype dtype, const uint8_t *data, uint64_t index);
 
-/* ---- output files (output.c) ---- */
+/* ---- output files (target.c, output.c) ---- */
+#define INSPECT_INDEX_NAME "model.safetensors.index.json"
+/* May a file take this name? ARGUMENT: something that is no regular file is there, or a checkpoint's file is
+ * or could be. NOT_FOUND, IO: there is no such folder. */
+pawl_code inspect_target_check(const char *path, struct pawl_error *e);
 struct inspect_output {
     char *final, *temporary;
     int fd;

@@ -63,7 +63,8 @@ struct pawl_inspect_problem inspect_problem_of_slot(const struct pawl_inspect *i
 }
 
 const char *pawl_inspect_problem_name(enum pawl_inspect_problem_kind kind) {
-    static const char *const names[] = {"store", "identity", "log", "slot", "chunk", "tensor", "step"};
+    static const char *const names[] = {"store", "identity", "log",  "slot",
+                                        "chunk", "tensor",   "step", "start"};
     return (size_t)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
 }
 
@@ -169,6 +170,7 @@ pawl_code inspect_scan(struct pawl_inspect *in, struct pawl_error *e) {
         forget_scan(in);
         free(in->marks.items);
         pawl_code code = inspect_marks_read(in->run, &in->marks, e);
+        if (code == PAWL_OK) code = inspect_group_check(in, e);
         for (uint32_t i = 0; i < in->store_count && code == PAWL_OK; i++) code = inspect_scan_store(in, i, e);
         if (code == PAWL_OK) code = open_set(in, e);
         if (code != PAWL_OK) return code;

@@ -1,6 +1,6 @@
 /* Files that are there whole or not at all: written under a temporary name beside the final one, flushed,
  * renamed, their folder flushed. Without force an existing file is never replaced, not even one that appears
- * while we write. */
+ * while we write; with it, only what inspect_target_check allows. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -21,6 +21,8 @@ static pawl_code exists(const char *path, struct pawl_error *e) {
 
 pawl_code inspect_output_open(struct inspect_output *o, const char *path, bool force, struct pawl_error *e) {
     *o = (struct inspect_output){.fd = -1, .force = force};
+    pawl_code code = inspect_target_check(path, e);
+    if (code != PAWL_OK) return code;
     if (!force && faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return exists(path, e);
     o->final = strdup(path);
     if (o->final == NULL || asprintf(&o->temporary, "%s.%ld.tmp", path, (long)getpid()) < 0) {
@@ -50,6 +52,8 @@ pawl_code inspect_output_finish(struct inspect_output *o, struct pawl_error *e) 
 }
 
 pawl_code inspect_output_publish(struct inspect_output *o, struct pawl_error *e) {
+    pawl_code code = o->force ? inspect_target_check(o->final, e) : PAWL_OK;
+    if (code != PAWL_OK) return code;
     unsigned flags = o->force ? 0 : RENAME_NOREPLACE;
     int result = renameat2(AT_FDCWD, o->temporary, AT_FDCWD, o->final, flags) == 0 ? 0 : errno;
     if (result == EINVAL && !o->force) /* a file system that cannot refuse: link can */

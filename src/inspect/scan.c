@@ -128,6 +128,36 @@ bool inspect_record_now(struct store *s, struct record *out) {
     return good;
 }
 
+/* One log's regions; a torn or empty one names nothing, since it can never stand. */
+static bool log_leaves_free(struct store *s, const char *file, uint32_t slot, struct record *room) {
+    uint8_t *data = NULL;
+    size_t size = 0;
+    pawl_code code = get_log(s, file, &data, &size, NULL);
+    if (code != PAWL_OK) return size == SIZE_MAX;
+    bool leaves = true;
+    for (size_t begin = 0; leaves && begin < size && begin < RECORD_LOG_BYTES; begin += RECORD_REGION_BYTES) {
+        size_t left = size - begin < RECORD_REGION_BYTES ? size - begin : RECORD_REGION_BYTES;
+        code = record_decode(data + begin, left, room, NULL);
+        leaves = code != PAWL_FORMAT && code != PAWL_MEMORY;
+        for (uint32_t i = 0; code == PAWL_OK && i < room->entry_count; i++)
+            leaves = leaves && room->entries[i].slot != slot;
+    }
+    free(data);
+    return leaves;
+}
+
+bool inspect_slot_is_free(struct store *s, uint32_t slot) {
+    char **names = NULL;
+    uint32_t count = 0, log;
+    struct record *room = malloc(sizeof *room);
+    bool leaves = room != NULL && store_list(s, &names, &count, NULL) == PAWL_OK;
+    for (uint32_t i = 0; i < count && leaves; i++)
+        leaves = !record_log_of_name(names[i], &log) || log_leaves_free(s, names[i], slot, room);
+    store_names_free(names, count);
+    free(room);
+    return leaves;
+}
+
 bool inspect_record_names(const struct record *r, const struct record_entry *entry) {
     for (uint32_t i = 0; i < r->entry_count; i++)
         if (r->entries[i].slot == entry->slot && r->entries[i].counter == entry->counter &&
@@ -147,20 +177,26 @@ bool inspect_slot_is_gone(struct pawl_inspect *in, struct inspect_slot *slot) {
 
 /* ---- identity ---- */
 
-/* `file` says whose the store is. */
-static pawl_code take_run(struct pawl_inspect *in, const struct store *s, const char *file,
-                          const uint8_t *run_id, struct pawl_error *e) {
+pawl_code inspect_take_run(struct pawl_inspect *in, const char *path, const uint8_t *run_id,
+                           struct pawl_error *e) {
     if (!in->has_run) {
         memcpy(in->run_id, run_id, RUN_ID_BYTES);
-        snprintf(in->run_source, sizeof in->run_source, "%.200s/%s", store_path(s), file);
+        snprintf(in->run_source, sizeof in->run_source, "%.250s", path);
     }
     in->has_run = true;
     if (memcmp(in->run_id, run_id, RUN_ID_BYTES) == 0) return PAWL_OK;
     char first[2 * RUN_ID_BYTES + 1], second[2 * RUN_ID_BYTES + 1];
     hash_hex(in->run_id, RUN_ID_BYTES, first);
     hash_hex(run_id, RUN_ID_BYTES, second);
-    return error_set(e, PAWL_FOREIGN, 0, "%s/%s: names run %s, but %s run %s", store_path(s), file, second,
-                     in->run_source, first);
+    return error_set(e, PAWL_FOREIGN, 0, "%.300s: names run %s, but %s run %s", path, second, in->run_source,
+                     first);
+}
+
+static pawl_code take_run(struct pawl_inspect *in, const struct store *s, const char *file,
+                          const uint8_t *run_id, struct pawl_error *e) {
+    char path[256];
+    snprintf(path, sizeof path, "%.200s/%s", store_path(s), file);
+    return inspect_take_run(in, path, run_id, e);
 }
 
 static bool has_slots(char **names, uint32_t count) {

@@ -180,9 +180,11 @@ static pawl_code none_complete(const struct pawl_inspect *in, struct pawl_error 
         return error_set(e, PAWL_NOT_FOUND, 0, "%s: nothing was ever saved here", in->path);
     const struct pawl_inspect_step *s = &in->steps[0].is;
     if (s->complete)
-        return error_set(e, PAWL_CORRUPT, 0,
-                         "%s: a resume found every complete step damaged, step %" PRIu64 " last", in->path,
-                         s->step);
+        return error_set(
+            e, PAWL_CORRUPT, 0,
+            "%s: a resume found every complete step damaged (bad/ in the run's folder), step %" PRIu64
+            " last",
+            in->path, s->step);
     return error_set(e, PAWL_CORRUPT, 0, "%s: no step is complete: step %" PRIu64 " lacks %s", in->path,
                      s->step, s->missing);
 }

@@ -189,11 +189,19 @@ static pawl_code check_cover(struct pawl_inspect *in, uint32_t index, struct paw
 
 /* ---- steps ---- */
 
+/* Not whole, or, as the newest one where a resume finds none to take, marked bad. */
 static void missing_problem(struct pawl_inspect *in, uint32_t index) {
     const struct pawl_inspect_step *s = &in->steps[index].is;
     struct pawl_inspect_problem like = {
         .kind = PAWL_PROBLEM_STEP, .code = PAWL_CORRUPT, .step = s->step, .incarnation = s->incarnation};
-    inspect_problem_add(in, like, "%s: step %" PRIu64 " is incomplete: %s", in->path, s->step, s->missing);
+    if (s->complete)
+        inspect_problem_add(in, like,
+                            "%s: a resume found every complete step damaged (bad/ in the run's folder), step "
+                            "%" PRIu64 " last",
+                            in->path, s->step);
+    else
+        inspect_problem_add(in, like, "%s: step %" PRIu64 " is incomplete: %s", in->path, s->step,
+                            s->missing);
 }
 
 static uint64_t step_bytes(const struct pawl_inspect *in, uint32_t index) {
@@ -237,7 +245,10 @@ static pawl_code sweep_once(struct pawl_inspect *in, uint64_t step, struct pawl_
     if (step == PAWL_INSPECT_ALL) return inspect_sweep_all(in, &sweep, e);
     /* Without a complete step the newest incomplete one tells what is missing. */
     pawl_code code = pawl_inspect_find(in, step, &index, e);
-    if (step == 0 && index == PAWL_INSPECT_NONE && in->step_count > 0 && code != PAWL_BUSY) index = 0;
+    if (step == 0 && index == PAWL_INSPECT_NONE && in->step_count > 0 && code != PAWL_BUSY) {
+        index = 0;
+        if (in->steps[0].is.complete) missing_problem(in, 0);
+    }
     return index != PAWL_INSPECT_NONE ? inspect_sweep_step(in, index, &sweep, e) : code;
 }
 

@@ -16,6 +16,8 @@
 #define RUN_FILE      "run.json"
 #define INJECTED_FILE "injected"
 #define RUN_FORMAT    1
+/* A spec's text, some lines: beyond that somebody else wrote the file, and it is not read. */
+#define SMALL_BYTES_MAX ((uint64_t)16 << 20)
 
 /* The end of the log that is searched for the last step: some hundred lines. */
 #define LOG_TAIL_BYTES (256u << 10)
@@ -93,7 +95,7 @@ static pawl_code load_run(struct rundir *d, const struct spec *spec, struct pawl
     uint8_t *data = NULL;
     size_t bytes = 0;
     struct pawl_error why;
-    pawl_code code = store_get(d->store, RUN_FILE, &data, &bytes, &why);
+    pawl_code code = store_get_most(d->store, RUN_FILE, SMALL_BYTES_MAX, &data, &bytes, &why);
     if (code == PAWL_NOT_FOUND && !has_stores(spec->run.dir)) return create_run(d, spec, e);
     if (code == PAWL_NOT_FOUND)
         return error_set(e, PAWL_FOREIGN, 0,
@@ -113,7 +115,7 @@ static pawl_code load_run(struct rundir *d, const struct spec *spec, struct pawl
 static pawl_code load_injected(struct rundir *d, struct pawl_error *e) {
     uint8_t *data = NULL;
     size_t bytes = 0;
-    pawl_code code = store_get(d->store, INJECTED_FILE, &data, &bytes, e);
+    pawl_code code = store_get_most(d->store, INJECTED_FILE, SMALL_BYTES_MAX, &data, &bytes, e);
     if (code == PAWL_NOT_FOUND) return PAWL_OK;
     if (code == PAWL_OK) bytes_put(&d->injected, data, bytes);
     free(data);

@@ -172,6 +172,21 @@ pawl_code store_get(struct store *s, const char *name, uint8_t **data, size_t *b
     return code != PAWL_OK ? code : s->table->get(s, name, data, bytes, e);
 }
 
+pawl_code store_get_most(struct store *s, const char *name, uint64_t most, uint8_t **data, size_t *bytes,
+                         struct pawl_error *e) {
+    struct store_file *f = NULL;
+    uint64_t size = 0;
+    *data = NULL;
+    *bytes = 0;
+    pawl_code code = store_file_open(s, name, false, 0, &f, e);
+    if (code == PAWL_OK) code = store_file_size(f, &size, e);
+    store_file_close(f);
+    if (code == PAWL_OK && size > most)
+        return error_set(e, PAWL_CORRUPT, 0, "%s/%s: %llu bytes long, wanted at most %llu", s->path, name,
+                         (unsigned long long)size, (unsigned long long)most);
+    return code == PAWL_OK ? store_get(s, name, data, bytes, e) : code;
+}
+
 pawl_code store_put(struct store *s, const char *name, const void *data, size_t bytes, struct pawl_error *e) {
     pawl_code code = check_name(s, name, e);
     if (code == PAWL_OK) code = check_writable(s, "replacing a file", e);

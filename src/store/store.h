@@ -89,6 +89,9 @@ void store_wake(struct store *s);
 /* Whole small files, synchronously: read; and replace (temporary name, flush, rename, flush the folder),
  * which either leaves the old content or the new one after any crash. */
 pawl_code store_get(struct store *s, const char *name, uint8_t **data, size_t *bytes, struct pawl_error *e);
+/* Before a byte is read: CORRUPT, naming both sizes, when the file is longer than `most`. */
+pawl_code store_get_most(struct store *s, const char *name, uint64_t most, uint8_t **data, size_t *bytes,
+                         struct pawl_error *e);
 pawl_code store_put(struct store *s, const char *name, const void *data, size_t bytes, struct pawl_error *e);
 pawl_code store_remove(struct store *s, const char *name, struct pawl_error *e);
 /* Names in the folder, sorted; free with store_names_free. */

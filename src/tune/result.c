@@ -271,7 +271,7 @@ pawl_code pawl_tune_load(const char *dir, struct pawl_tune_result *out, struct p
     uint8_t *text = NULL;
     size_t size = 0;
     pawl_code code = store_open(dir, STORE_PLAIN, true, &s, NULL, e);
-    if (code == PAWL_OK) code = store_get(s, TUNE_FILE, &text, &size, e);
+    if (code == PAWL_OK) code = store_get_most(s, TUNE_FILE, FILE_BYTES_MAX, &text, &size, e);
     if (code == PAWL_OK) code = tune_parse((const char *)text, size, out, e);
     if (code != PAWL_OK && text != NULL) error_wrap(e, "%s", dir);
     free(text);

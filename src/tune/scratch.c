@@ -14,7 +14,7 @@
 #define PREFIX ".pawl-scratch-"
 
 static volatile sig_atomic_t stop_signal;
-static struct sigaction before_int, before_term;
+static struct sigaction before_int, before_term, before_pipe;
 
 static void on_signal(int number) { stop_signal = number; }
 
@@ -26,11 +26,14 @@ static void watch_signals(void) {
     stop_signal = 0;
     sigaction(SIGINT, &action, &before_int);
     sigaction(SIGTERM, &action, &before_term);
+    sigaction(SIGPIPE, NULL, &before_pipe);
+    if (before_pipe.sa_handler == SIG_DFL) sigaction(SIGPIPE, &action, NULL); /* it would kill us half-way */
 }
 
 static void forget_signals(void) {
     sigaction(SIGINT, &before_int, NULL);
     sigaction(SIGTERM, &before_term, NULL);
+    sigaction(SIGPIPE, &before_pipe, NULL);
 }
 
 /* Files only: nothing here makes folders within. */
