@@ -152,7 +152,8 @@ static pawl_code find_run_above(const char *path, const char *up, struct inspect
         out->run = NULL;
         return inspect_no_memory(e);
     }
-    if (has_file(out->run, "RUN") || has_file(out->run, "run.json")) return PAWL_OK;
+    if (has_file(out->run, "RUN") || has_file(out->run, "SAVED") || has_file(out->run, "run.json"))
+        return PAWL_OK;
     free(out->run);
     out->run = NULL;
     return PAWL_OK;

@@ -5,7 +5,8 @@
  * slot file goes only when the record that does not name it is durable. Order: all logs settled, logs
  * rewritten without what goes, then files removed: a crash leaves at worst files that the next call removes.
  * New logs need room. Where there is none, those files go first that no record names which could stand after
- * a power cut, in either region of any log: that needs nothing settled. Then the logs are tried again. */
+ * a power cut, in either region of any log: that needs nothing settled. When more is to go, the logs are
+ * tried again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,6 +202,7 @@ static pawl_code make_room(struct plan *p, struct pawl_error *cause) {
         bytes += code == PAWL_OK ? c->bytes : 0;
     }
     if (code == PAWL_OK) code = sync_folders(p, &why);
+    if (code == PAWL_OK && count == p->out->count) return PAWL_OK; /* no log needs to change */
     if (code == PAWL_OK && count > 0) code = put_logs(p, &why);
     if (code == PAWL_OK && count > 0) return PAWL_OK;
     if (code == PAWL_OK) why = *cause;

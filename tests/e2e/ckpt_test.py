@@ -456,6 +456,35 @@ class Ckpt(unittest.TestCase):
         self.assertEqual([p.name for p in (self.root / "m").iterdir()], ["model.safetensors.index.json"])
         self.error(NONE, "export", folder, "-o", self.root / "no" / "x.safetensors")
 
+    def test_force_replaces_files_of_exports_and_nothing_else(self):
+        folder = self.make(1)
+        (folder / "RUN").write_text("pawl run 1\nrun " + "41" * 16 + "\n")
+        (folder / "notes").write_text("mine")
+        (self.root / "link").symlink_to(self.root / "elsewhere")
+        os.mkfifo(self.root / "fifo")
+        (self.root / "m" / "model.safetensors").mkdir(parents=True)
+        (self.root / "shards").mkdir()
+        (self.root / "shards" / "model.safetensors.index.json").symlink_to("/dev/null")
+        before, store = self.snapshot(folder), folder / "store" / "rank-0000"
+        (self.root / "alias").symlink_to(store)
+        for target in (self.root / "link", self.root / "fifo", "/dev/null", self.root / "m", store / "STORE", store / "new",
+                       self.root / "alias" / "STORE", folder / "store" / "rank-0009/", folder / "RUN", folder / "SAVED",
+                       folder / "run.json", folder / "notes", folder / "store" / "x", folder / "starts/"):
+            for force in (["--force"], []) if str(target) != "/dev/null" else (["--force"],):
+                line = self.error(USAGE, "export", folder, "-o", f"{target}/" if target.name in ("rank-0009", "starts") else target, *force) \
+                    if isinstance(target, pathlib.Path) else self.error(USAGE, "export", folder, "-o", target, *force)
+                self.assertIn(str(target), line)
+        self.error(USAGE, "export", folder, "-o", self.root / "shards", "--force", "--max-shard-size", "9000")
+        self.assertEqual([p.name for p in (self.root / "shards").iterdir()], ["model.safetensors.index.json"])
+        self.assertEqual(self.snapshot(folder), before)
+        self.assertEqual(sorted(p.name for p in folder.iterdir()), ["RUN", "notes", "store"])
+        self.assertFalse((folder / "store" / "rank-0009").exists())
+        self.assertTrue(stat.S_ISFIFO((self.root / "fifo").lstat().st_mode))
+        for target in (folder / "weights.st", folder / "model/"):
+            self.pawl("export", folder, "-o", f"{target}/" if target.name == "model" else target)
+            self.pawl("export", folder, "-o", target, "--force")
+        self.pawl("verify", folder, "--all")
+
     @unittest.skipUnless(torch, "needs torch and safetensors")
     def test_torch_reads_what_was_exported(self):
         folder, target = self.make(3, parts=3), self.root / "x.safetensors"
@@ -631,7 +660,97 @@ save: {{every: 1, in_flight: 2, keep: 2, export_dir: {self.root / "own"}}}
         self.make(3, start="2:2")
         self.pawl("verify", folder, "--all")
 
+    def test_gc_removes_what_a_replaced_log_had_left_over(self):
+        folder = self.make(1, 2)
+        store = folder / "store" / "rank-0000"
+        for name in (".new-commit-000001.log", ".new-commit-000002.log"):
+            (store / name).write_text("left over")
+        done = self.json("gc", folder)
+        self.assertEqual([c["file"] for c in done["changes"]], [".new-commit-000001.log", ".new-commit-000002.log"])
+        self.assertEqual([n for n in os.listdir(store) if n.startswith(".new")], [])
+        self.pawl("verify", folder, "--all")
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs to mount a small disk")
+    def test_gc_frees_a_disk_that_is_full(self):
+        disk = self.root / "disk"
+        disk.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk], capture_output=True).returncode != 0:
+            self.skipTest("no disk can be mounted")
+        self.addCleanup(subprocess.run, ["umount", disk], check=True)
+        folder = self.make(1, 2, 3, name="disk/run")
+        self.pawl("rollback", folder, 2, "--yes")
+        planned = self.json("gc", folder, "-n")
+        self.assertGreater(planned["bytes"], 0)
+        with open(disk / "filler", "wb", buffering=0) as f:
+            try:
+                while True:
+                    f.write(bytes(4096))
+            except OSError:
+                pass
+        self.assertEqual(shutil.disk_usage(disk).free, 0)
+        self.assertEqual(self.json("gc", folder)["changes"], planned["changes"])
+        self.assertGreater(shutil.disk_usage(disk).free, 0)
+        for c in planned["changes"]:
+            self.assertFalse((pathlib.Path(c["store"]) / c["file"]).exists())
+        self.assertEqual(self.json("ls", folder)["current"], 2)
+        self.pawl("verify", folder, "--all")
+
     # ---- the rest ----
+
+    def test_what_no_resume_takes_is_not_valid(self):
+        folder = self.make(1, 2)
+        run, started = "pawl run 1\nrun " + "41" * 16 + "\n", "pawl start 1\nranks 2\ntoken x\n"
+        for name in ("starts", "bad"):
+            (folder / name).mkdir()
+        (folder / "SAVED").write_text("pawl saved 1\n")
+        (folder / "RUN").write_text(run)
+        (folder / "starts" / "1").write_text(started)
+        (folder / "starts" / "1.resume").write_text("pawl resume 1\nstep 0\nincarnation 0\n")
+        (folder / "starts" / "x").write_text("of no meaning")
+
+        def check(code, *named):
+            for path in (folder, folder / "store"):
+                for words in (["ls", path], ["verify", path], ["verify", path, "--all"], ["info", path]):
+                    line = self.pawl(*words, code=code).stderr.decode()
+                    for name in named:
+                        self.assertIn(name, line)
+
+        check(OK)
+        for path, good in ((folder / "RUN", run), (folder / "starts" / "1", started),
+                           (folder / "starts" / "1.resume", "pawl resume 1\nstep 0\nincarnation 0\n")):
+            for damaged in ("", good[:-1], good + "x", good.replace("pawl", "pawk"), good * 1000):
+                path.write_text(damaged)
+                check(DAMAGED, path.name)
+            path.write_text(good)
+        (folder / "RUN").unlink()
+        check(DAMAGED, "RUN")
+        (folder / "RUN").write_text(run.replace("4141", "4242"))
+        check(FOREIGN, "RUN", "4242", "4141")
+        (folder / "RUN").write_text(run)
+        (folder / "bad" / "2-1").touch()
+        check(OK)
+        (folder / "bad" / "1-1").touch()
+        check(DAMAGED, "bad/")
+        self.assertFalse(self.json("verify", folder, code=DAMAGED)["valid"])
+        self.pawl("verify", folder, 1)
+        (folder / "bad" / "1-1").unlink()  # the way out, when the bytes are good
+        check(OK)
+
+    def test_an_identity_of_absurd_size_is_told_and_not_read(self):
+        folder = self.make(1)
+        with open(folder / "store" / "rank-0000" / "STORE", "r+b") as f:
+            f.truncate(1 << 40)
+        line = self.error(DAMAGED, "ls", folder)
+        self.assertIn("1099511627776", line)
+        self.assertIn("4096", line)
+
+    def test_a_result_that_nobody_can_get_is_an_error(self):
+        folder = self.make(1)
+        for words in (["ls", folder], ["ls", folder, "--json"], ["verify", folder], ["info", folder], ["--help"]):
+            done = subprocess.run(["sh", "-c", 'exec "$0" ckpt "$@" >&-', PAWL, *words], capture_output=True, timeout=TIMEOUT)
+            self.assertEqual(done.returncode, IO, (words, done))
+            self.assertIn(b"pawl: error: writing", done.stderr)
+        self.pawl("verify", folder, "--all")
 
     def test_progress_is_shown_when_asked_for_and_not_into_files(self):
         folder = self.make(1)

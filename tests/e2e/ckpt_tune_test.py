@@ -124,6 +124,16 @@ class CkptTune(unittest.TestCase):
                 self.assertIn("removed", err)
                 self.assertEqual(os.listdir(self.folder), [])
 
+    def test_a_pipe_that_nobody_reads_ends_it_and_nothing_is_left(self):
+        for command, arguments in (("tune", ("--bytes", "64MiB", "--iteration-time", "20ms")),
+                                   ("bench", ("--bytes", "64MiB", "--rounds", "64"))):
+            with subprocess.Popen([PAWL, "ckpt", command, self.folder, *arguments], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE) as running:
+                running.stderr.read(1)
+                running.stderr.close()
+                self.assertEqual(running.wait(timeout=60), -signal.SIGPIPE)
+            self.assertEqual(os.listdir(self.folder), [])
+
     def test_plain_files_are_measured_where_the_fast_way_is_not_to_be_had(self):
         done = subprocess.run([PAWL, "ckpt", "tune", self.folder, *TUNE, "--quiet"], stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "PAWL_STORE": "plain"}, timeout=120, check=False)

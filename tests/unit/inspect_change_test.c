@@ -178,6 +178,103 @@ static void gc_removes_only_what_no_record_names(void **state) {
     assert_int_equal(count, 0);
 }
 
+static void a_full_disk_is_freed_of_what_no_log_names(void **state) {
+    struct kit_run *r = *state;
+    struct pawl_error e = {0};
+    uint32_t count = 0;
+    assert_int_equal(rollback(r, 3, false, &count, NULL), PAWL_OK);
+    uint32_t before = slot_files(r);
+    storesim_set_capacity(r->sim, 1); /* no removal makes room for a log */
+    assert_int_equal(gc(r, 0, false, &count, &e), PAWL_OK);
+    assert_int_equal(count, 4);
+    assert_int_equal(slot_files(r), before - 4);
+    storesim_crash(r->sim);
+    expect_steps(r, "3 2 1");
+}
+
+static void what_went_before_the_disk_was_too_full_for_a_log_is_told(void **state) {
+    struct kit_run *r = *state;
+    struct pawl_error e = {0};
+    uint32_t count = 0;
+    assert_int_equal(rollback(r, 3, false, &count, NULL), PAWL_OK);
+    uint32_t before = slot_files(r);
+    storesim_set_capacity(r->sim, 1);
+    assert_int_equal(gc(r, 1, false, &count, &e), PAWL_NO_SPACE);
+    assert_non_null(strstr(e.text, "4 files"));
+    assert_int_equal(slot_files(r), before - 4);
+    expect_steps(r, "3 2 1");
+}
+
+static uint64_t used_bytes(struct kit_run *r) {
+    uint64_t total = 0;
+    kit_run_stores(r, true);
+    for (uint32_t k = 0; k < r->ranks; k++) {
+        char **names = NULL;
+        uint32_t count = 0;
+        assert_int_equal(store_list(r->stores[k], &names, &count, NULL), PAWL_OK);
+        for (uint32_t i = 0; i < count; i++) {
+            uint64_t bytes = 0;
+            assert_true(inspect_file_bytes(r->stores[k], names[i], &bytes));
+            total += (bytes + 4095) / 4096 * 4096;
+        }
+        store_names_free(names, count);
+    }
+    kit_run_close_stores(r);
+    return total;
+}
+
+/* The log of the first rank as a commit leaves it that dropped step 1: the record before is in the other
+ * region, and stands again when the power fails before the flush. */
+static void drop_step_1_by_the_last_record(struct kit_run *r) {
+    struct pawl_inspect *in = look(r, false);
+    struct record now = in->stores[0].record;
+    struct bytes image = {0};
+    record_encode(&now, &image);
+    record_put_zeros(&image, RECORD_REGION_BYTES - image.size);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < now.entry_count; i++)
+        if (now.entries[i].step != 1) now.entries[kept++] = now.entries[i];
+    assert_int_equal(kept, now.entry_count - 1);
+    now.entry_count = kept;
+    now.counter++;
+    record_encode(&now, &image);
+    record_put_zeros(&image, 2 * RECORD_REGION_BYTES - image.size);
+    assert_int_equal(store_put(in->stores[0].store, "commit-000001.log", image.data, image.size, NULL),
+                     PAWL_OK);
+    bytes_close(&image);
+    close_look(r, in);
+}
+
+static void a_full_disk_keeps_what_the_record_before_names(void **state) {
+    struct kit_run *r = *state;
+    uint32_t count = 0;
+    drop_step_1_by_the_last_record(r);
+    uint32_t before = slot_files(r);
+    storesim_set_capacity(r->sim, 1);
+    assert_int_equal(gc(r, 0, false, &count, NULL), PAWL_NO_SPACE);
+    assert_int_equal(slot_files(r), before);
+    storesim_set_capacity(r->sim, 0);
+    assert_int_equal(gc(r, 0, false, &count, NULL), PAWL_OK);
+    assert_int_equal(slot_files(r),
+                     before - 2); /* with the part of the other rank, which nothing completes */
+    expect_steps(r, "5 4 3 2");
+}
+
+static void a_disk_that_removal_makes_room_on_is_collected_whole(void **state) {
+    struct kit_run *r = *state;
+    struct pawl_error e = {0};
+    uint32_t count = 0;
+    assert_int_equal(rollback(r, 3, false, &count, NULL), PAWL_OK);
+    storesim_set_capacity(r->sim, used_bytes(r) + RECORD_LOG_BYTES - STORE_BLOCK);
+    assert_int_equal(gc(r, 0, true, &count, &e), PAWL_OK);
+    pawl_code code = gc(r, 1, false, &count, &e);
+    if (code != PAWL_OK) fail_msg("%s", e.text);
+    assert_int_equal(slot_files(r), 2);
+    expect_steps(r, "3");
+    storesim_crash(r->sim);
+    expect_steps(r, "3");
+}
+
 static void gc_drops_incomplete_steps_that_nothing_can_complete_and_no_other(void **state) {
     struct kit_run *r = *state;
     struct pawl_error e = {0};
@@ -291,6 +388,11 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_new_log_stands_though_one_of_its_regions_is_damaged, two_ranks,
                                         end),
         cmocka_unit_test_setup_teardown(gc_removes_only_what_no_record_names, two_ranks, end),
+        cmocka_unit_test_setup_teardown(a_full_disk_is_freed_of_what_no_log_names, two_ranks, end),
+        cmocka_unit_test_setup_teardown(what_went_before_the_disk_was_too_full_for_a_log_is_told, two_ranks,
+                                        end),
+        cmocka_unit_test_setup_teardown(a_full_disk_keeps_what_the_record_before_names, two_ranks, end),
+        cmocka_unit_test_setup_teardown(a_disk_that_removal_makes_room_on_is_collected_whole, two_ranks, end),
         cmocka_unit_test_setup_teardown(gc_drops_incomplete_steps_that_nothing_can_complete_and_no_other,
                                         two_ranks, end),
         cmocka_unit_test(an_unfinished_save_that_is_the_only_copy_is_never_removed),

@@ -105,8 +105,21 @@ static void a_link_is_not_followed(void **state) {
     (void)state;
     struct inspect_output o;
     assert_int_equal(symlink("/nonexistent", path), 0);
-    assert_int_equal(inspect_output_open(&o, path, false, NULL), PAWL_BUSY);
+    for (int force = 0; force < 2; force++) {
+        assert_int_equal(inspect_output_open(&o, path, force, NULL), PAWL_ARGUMENT);
+        inspect_output_close(&o);
+    }
+}
+
+static void a_link_that_appears_meanwhile_is_not_replaced_even_by_force(void **state) {
+    (void)state;
+    struct inspect_output o;
+    write_new(&o, true);
+    assert_int_equal(symlink("/nonexistent", path), 0);
+    assert_int_equal(inspect_output_publish(&o, NULL), PAWL_ARGUMENT);
     inspect_output_close(&o);
+    char target[32] = "";
+    assert_int_equal(readlink(path, target, sizeof target - 1), 12);
 }
 
 int main(void) {
@@ -116,6 +129,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_file_that_appears_meanwhile_is_not_replaced, begin, end),
         cmocka_unit_test_setup_teardown(force_replaces_and_nothing_else_does, begin, end),
         cmocka_unit_test_setup_teardown(a_link_is_not_followed, begin, end),
+        cmocka_unit_test_setup_teardown(a_link_that_appears_meanwhile_is_not_replaced_even_by_force, begin,
+                                        end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
