@@ -118,14 +118,6 @@ static bool has_file(const char *folder, const char *name) {
     return found;
 }
 
-/* A rank's folder that was never used has no files yet, and one that was is known by them. */
-static bool is_rank_of_store(const char *path) {
-    uint64_t rank;
-    const char *name = strrchr(path, '/');
-    return name != NULL && name - path >= 6 && strncmp(name - 6, "/store", 6) == 0 &&
-           rank_of_name(name + 1, &rank);
-}
-
 static bool has_ranks(const char *run) {
     struct look l;
     char *below = NULL;
@@ -139,7 +131,7 @@ static bool has_ranks(const char *run) {
 enum inspect_folder_kind inspect_folder_kind(const char *path) {
     struct look l;
     if (look_at(path, &l, NULL) != PAWL_OK) return INSPECT_FOLDER_OTHER;
-    bool store = l.store_files || is_rank_of_store(path);
+    bool store = l.store_files; /* an empty one is known by the run's folder above it */
     bool run = has_file(path, "RUN") || has_file(path, "run.json") || (l.store_folder && has_ranks(path));
     look_close(&l);
     return store ? INSPECT_FOLDER_STORE : run ? INSPECT_FOLDER_RUN : INSPECT_FOLDER_OTHER;

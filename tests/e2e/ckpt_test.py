@@ -466,8 +466,10 @@ class Ckpt(unittest.TestCase):
         (self.root / "shards").mkdir()
         (self.root / "shards" / "model.safetensors.index.json").symlink_to("/dev/null")
         before, store = self.snapshot(folder), folder / "store" / "rank-0000"
+        copy = self.root / "copy"  # of one store, which no run's folder is around
+        shutil.copytree(store, copy)
         (self.root / "alias").symlink_to(store)
-        for target in (self.root / "link", self.root / "fifo", "/dev/null", self.root / "m", store / "STORE", store / "new",
+        for target in (self.root / "link", self.root / "fifo", "/dev/null", self.root / "m", store / "STORE", store / "new", copy / "STORE",
                        self.root / "alias" / "STORE", folder / "store" / "rank-0009/", folder / "RUN", folder / "SAVED",
                        folder / "run.json", folder / "notes", folder / "store" / "x", folder / "starts/"):
             for force in (["--force"], []) if str(target) != "/dev/null" else (["--force"],):
