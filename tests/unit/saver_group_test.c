@@ -10,10 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "kit/saver_kit.h"
-#include "saver/saver.h"
-
-#define RANKS 3u
+#include "kit/saver_world.h"
 
 /* ---- one rank's file ---- */
 
@@ -85,88 +82,6 @@ static void part_that_nobody_will_have_gives_the_step_up_and_a_copy_saves_it(voi
 }
 
 /* ---- several ranks ---- */
-
-struct world {
-    char *path;
-    char start[32];
-    uint32_t count, copies;
-    struct pawl_ckpt_options options;
-    struct skit_rank ranks[RANKS];
-};
-
-static void open_rank(struct world *w, uint32_t rank) {
-    struct pawl_ckpt_options o = w->options;
-    o.path = w->path;
-    o.start = w->start;
-    o.rank = rank;
-    o.rank_count = w->count;
-    w->ranks[rank] =
-        skit_open(&o, w->copies > 0 ? skit_state_new(0, 1, 0) : skit_state_new(rank, w->count, 0));
-}
-
-static struct world world_open(char *path, const char *start, uint32_t count, uint32_t copies) {
-    struct world w = {.path = path, .count = count, .copies = copies};
-    snprintf(w.start, sizeof w.start, "%s", start);
-    for (uint32_t i = 0; i < count; i++) open_rank(&w, i);
-    return w;
-}
-
-static void world_close(struct world *w) {
-    for (uint32_t i = 0; i < w->count; i++)
-        if (w->ranks[i].c != NULL) skit_close(&w->ranks[i]);
-}
-
-/* Ends a rank of which something stays undecided; the code, and what it says. */
-static pawl_code abandon(struct world *w, uint32_t rank, int64_t deadline_ns, struct pawl_error *why) {
-    struct skit_rank *r = &w->ranks[rank];
-    pawl_code code = pawl_ckpt_close(r->c, deadline_ns, why);
-    skit_state_free(r->memory);
-    *r = (struct skit_rank){0};
-    return code;
-}
-
-static uint64_t resume_all(struct world *w) {
-    uint64_t first = 0;
-    for (uint32_t i = 0; i < w->count; i++) {
-        uint64_t step = 0;
-        SKIT_MUST(pawl_ckpt_resume(w->ranks[i].c, w->ranks[i].state, &step, e));
-        if (i == 0) first = step;
-        assert_int_equal(step, first);
-        if (step != 0) assert_true(skit_is(w->ranks[i].memory, step));
-    }
-    return first;
-}
-
-/* Each rank is a unit of its own slices' replica: with copies all hold the same state and share it. */
-static uint64_t save_rank(struct world *w, uint32_t rank, uint64_t step) {
-    struct skit_rank *r = &w->ranks[rank];
-    uint64_t id = 0;
-    SKIT_MUST(pawl_ckpt_fence(r->c, skit_soon(), e));
-    skit_fill(r->memory, step);
-    struct pawl_ckpt_save save = {.state = r->state, .step = step};
-    if (w->copies > 0) {
-        save.replica = rank;
-        save.replica_count = w->count;
-        save.copies = w->copies;
-    } else {
-        save.unit = rank;
-        save.unit_count = w->count;
-    }
-    SKIT_MUST(pawl_ckpt_save(r->c, &save, &id, e));
-    return id;
-}
-
-static void save_all(struct world *w, uint64_t step) {
-    uint64_t ids[RANKS];
-    for (uint32_t i = 0; i < w->count; i++) ids[i] = save_rank(w, i, step);
-    for (uint32_t i = 0; i < w->count; i++) skit_wait(&w->ranks[i], ids[i], PAWL_CKPT_UNTIL_DURABLE);
-}
-
-static struct pawl_ckpt_status status_of(const struct world *w, uint32_t rank) {
-    struct pawl_ckpt_status s;
-    pawl_ckpt_status(w->ranks[rank].c, &s);
-    return s;
-}
 
 static uint32_t count_slots(const char *path, uint32_t rank) {
     char folder[512];
@@ -284,145 +199,6 @@ static void rank_that_skips_a_save_makes_the_others_give_the_step_up(void **unus
         if (strstr(why.text, "rank 2") == NULL) fail_msg("does not name rank 2: %s", why.text);
     }
     (void)abandon(&w, 2, pawl_now(), &why); /* its older steps are not decided */
-    world_close(&w);
-    skit_remove(path);
-}
-
-/* ---- the last step ---- */
-
-static void assert_says(pawl_code code, pawl_code wanted, const struct pawl_error *why, const char *one,
-                        const char *other) {
-    if (code != wanted || strstr(why->text, one) == NULL || strstr(why->text, other) == NULL)
-        fail_msg("wanted %s with '%s' and '%s', had %s: %s", pawl_code_name(wanted), one, other,
-                 pawl_code_name(code), code != PAWL_OK ? why->text : "");
-}
-
-static void *save_last_as_thread(void *arg) {
-    (void)save_rank(arg, 1, 2);
-    return NULL;
-}
-
-static void close_waits_until_the_others_have_the_last_step(void **unused) {
-    (void)unused;
-    char *path = skit_folder();
-    setenv("PAWL_STORE", "plain", 1); /* as above: a ring used by two threads */
-    struct world w = world_open(path, "a", 2, 0);
-    (void)resume_all(&w);
-    save_all(&w, 1);
-    (void)save_rank(&w, 0, 2);
-    pthread_t late;
-    assert_int_equal(pthread_create(&late, NULL, save_last_as_thread, &w), 0);
-    skit_close(&w.ranks[0]);
-    pthread_join(late, NULL);
-    world_close(&w);
-    unsetenv("PAWL_STORE");
-    w = world_open(path, "b", 2, 0);
-    assert_int_equal(resume_all(&w), 2);
-    world_close(&w);
-    skit_remove(path);
-}
-
-static void close_names_the_step_and_the_rank_it_waited_for_in_vain(void **unused) {
-    (void)unused;
-    for (int forever = 0; forever < 2; forever++) {
-        char *path = skit_folder();
-        struct world w = world_open(path, "a", RANKS, 0);
-        (void)resume_all(&w);
-        save_all(&w, 1);
-        for (uint32_t rank = 0; rank < RANKS; rank += 2)
-            skit_wait(&w.ranks[rank], save_rank(&w, rank, 2), PAWL_CKPT_UNTIL_COMMITTED);
-        for (uint32_t rank = 0; rank < RANKS; rank += 2) {
-            struct pawl_error why = {0};
-            w.ranks[rank].c->patience_ns = SECOND / 10;
-            int64_t deadline = forever ? PAWL_FOREVER : pawl_now() + SECOND / 10;
-            pawl_code code = abandon(&w, rank, deadline, &why);
-            assert_says(code, forever ? PAWL_PEER_LOST : PAWL_TIMEOUT, &why, "step 2", "for rank 1");
-            assert_null(strstr(why.text, "rank 1,"));
-        }
-        world_close(&w); /* rank 1 has nothing undecided */
-        skit_remove(path);
-    }
-}
-
-/* In its file, as rank 2's process would say. */
-static void never(const struct world *w, const uint64_t *steps, uint32_t count) {
-    struct group_config config = {
-        .run = &w->ranks[0].c->run, .incarnation = w->ranks[0].c->incarnation, .rank = 2, .rank_count = 3};
-    struct group *g = NULL;
-    SKIT_MUST(group_open(&config, &g, e));
-    for (uint32_t i = 0; i < count; i++) {
-        struct group_entry entry = {steps[i], 2, 3, 0, 1, 1, false, false};
-        group_note(g, &entry, i + 1 == count);
-    }
-    group_close(g);
-}
-
-static void step_that_another_rank_could_not_save_is_an_error_of_the_next_save_and_of_close(void **unused) {
-    (void)unused;
-    static const uint64_t steps[] = {2, 3};
-    for (uint32_t tolerate = 0; tolerate < 3; tolerate++) {
-        char *path = skit_folder();
-        struct world w = {.path = path, .count = RANKS, .options = {.tolerate = tolerate}};
-        snprintf(w.start, sizeof w.start, "a");
-        for (uint32_t i = 0; i < RANKS; i++) open_rank(&w, i);
-        (void)resume_all(&w);
-        save_all(&w, 1);
-        (void)save_rank(&w, 0, 2);
-        (void)save_rank(&w, 0, 3);
-        never(&w, steps, 2);
-        while (status_of(&w, 0).failed < 2) sched_yield();
-        assert_int_equal(status_of(&w, 0).failed_in_row, 2);
-        struct pawl_error why = {0};
-        struct pawl_ckpt_save save = {.state = w.ranks[0].state, .step = 4, .unit_count = RANKS};
-        if (tolerate < 2)
-            assert_says(pawl_ckpt_save(w.ranks[0].c, &save, NULL, &why), PAWL_PEER_LOST, &why, "step 3",
-                        "rank 2");
-        assert_says(abandon(&w, 0, skit_soon(), &why), tolerate == 0 ? PAWL_OK : PAWL_PEER_LOST, &why, "step",
-                    "rank 2");
-        world_close(&w);
-        skit_remove(path);
-    }
-}
-
-static void tolerated_loss_of_a_peer_is_forgotten_with_a_later_durable_step(void **unused) {
-    (void)unused;
-    static const uint64_t step = 2;
-    char *path = skit_folder();
-    struct world w = {.path = path, .count = RANKS, .options = {.tolerate = 1}};
-    snprintf(w.start, sizeof w.start, "a");
-    for (uint32_t i = 0; i < RANKS; i++) open_rank(&w, i);
-    (void)resume_all(&w);
-    for (uint32_t i = 0; i < 2; i++) (void)save_rank(&w, i, 2);
-    never(&w, &step, 1);
-    for (uint32_t i = 0; i < 2; i++)
-        while (status_of(&w, i).failed_in_row < 1) sched_yield();
-    save_all(&w, 3);
-    for (uint32_t i = 0; i < 2; i++) assert_int_equal(status_of(&w, i).failed_in_row, 0);
-    world_close(&w);
-    skit_remove(path);
-}
-
-static void saves_skipped_at_the_end_because_of_another_rank_are_returned_by_close(void **unused) {
-    (void)unused;
-    char *path = skit_folder();
-    struct world w = {.path = path, .count = 2, .options = {.in_flight = 1}};
-    snprintf(w.start, sizeof w.start, "a");
-    for (uint32_t i = 0; i < 2; i++) open_rank(&w, i);
-    (void)resume_all(&w);
-    uint64_t id = 1, last = 0, ids[16];
-    while (id != 0) {
-        ids[last] = id = save_rank(&w, 0, last + 1);
-        last++;
-        if (id != 0) skit_wait(&w.ranks[0], id, PAWL_CKPT_UNTIL_COMMITTED);
-        assert_true(last < 12);
-    }
-    /* Rank 1 comes after all with what rank 0 has; only the skipped step is lost. */
-    for (uint64_t step = 1; step < last; step++) (void)save_rank(&w, 1, step);
-    skit_wait(&w.ranks[0], ids[last - 2], PAWL_CKPT_UNTIL_DURABLE);
-    struct pawl_error why = {0};
-    char step[32];
-    snprintf(step, sizeof step, "step %" PRIu64 " was skipped", last);
-    assert_says(abandon(&w, 0, skit_soon(), &why), PAWL_PEER_LOST, &why, step, "rank 1");
     world_close(&w);
     skit_remove(path);
 }
@@ -793,11 +569,6 @@ int main(void) {
         cmocka_unit_test(step_without_one_rank_is_not_durable_and_the_others_go_on),
         cmocka_unit_test(rank_that_fails_or_skips_makes_the_others_give_the_step_up),
         cmocka_unit_test(rank_that_skips_a_save_makes_the_others_give_the_step_up),
-        cmocka_unit_test(close_waits_until_the_others_have_the_last_step),
-        cmocka_unit_test(close_names_the_step_and_the_rank_it_waited_for_in_vain),
-        cmocka_unit_test(step_that_another_rank_could_not_save_is_an_error_of_the_next_save_and_of_close),
-        cmocka_unit_test(tolerated_loss_of_a_peer_is_forgotten_with_a_later_durable_step),
-        cmocka_unit_test(saves_skipped_at_the_end_because_of_another_rank_are_returned_by_close),
         cmocka_unit_test(rank_file_of_another_run_tells_nothing),
         cmocka_unit_test(with_two_copies_a_step_counts_without_any_one_rank),
         cmocka_unit_test(nothing_becomes_durable_before_the_slowest_rank_has_resumed),
