@@ -80,7 +80,7 @@ pawl_code store_plain_open(const char *path, bool read_only, struct store **out,
     struct plain_store *p = calloc(1, sizeof *p);
     if (p == NULL) return error_set(e, PAWL_MEMORY, 0, "%s: no memory", path);
     struct store *s = &p->posix.base;
-    p->posix.folder_fd = p->posix.lock_fd = -1;
+    p->posix.folder_fd = p->posix.lock.fd = -1;
     bool made = store_init(s, &plain_table, STORE_PLAIN, path, read_only, PLAIN_DEPTH);
     made = made && (p->pool_made = pool_init(&p->pool, s, plain_run));
     pawl_code code =

@@ -338,7 +338,7 @@ pawl_code store_pmem_open(const char *path, bool read_only, struct store **out, 
     struct pmem_store *p = calloc(1, sizeof *p);
     if (p == NULL) return error_set(e, PAWL_MEMORY, 0, "%s: no memory", path);
     struct store *s = &p->posix.base;
-    p->posix.folder_fd = p->posix.lock_fd = -1;
+    p->posix.folder_fd = p->posix.lock.fd = -1;
     p->posix.file_bytes = sizeof(struct pmem_file);
     bool made = store_init(s, &pmem_table, STORE_PMEM, path, read_only, PMEM_DEPTH);
     made = made && (p->pool_made = pool_init(&p->pool, s, pmem_run));

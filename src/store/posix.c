@@ -11,12 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-
-#define LOCK_NAME ".lock"
 
 static pawl_code fail(const struct store *s, const char *name, const char *what, int os_errno,
                       struct pawl_error *e) {
@@ -57,47 +54,21 @@ static int make_folders(char *path) {
     }
 }
 
-static pawl_code lock_busy(struct posix_store *p, struct pawl_error *e) {
-    char owner[32] = "";
-    ssize_t size = pread(p->lock_fd, owner, sizeof owner - 1, 0);
-    if (size < 0) size = 0;
-    owner[strcspn(owner, "\n")] = 0;
-    if (owner[0] == 0 || size == 0)
-        return error_set(e, PAWL_BUSY, 0, "%s: another process has this store open", p->base.path);
-    return error_set(e, PAWL_BUSY, 0, "%s: process %s has this store open", p->base.path, owner);
-}
-
-static pawl_code lock_folder(struct posix_store *p, struct pawl_error *e) {
-    p->lock_fd = openat(p->folder_fd, LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (p->lock_fd < 0) return fail(&p->base, LOCK_NAME, "cannot open the lock file", errno, e);
-    if (flock(p->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) return lock_busy(p, e);
-        return fail(&p->base, LOCK_NAME, "cannot lock", errno, e);
-    }
-    char owner[32];
-    int size = snprintf(owner, sizeof owner, "%ld\n", (long)getpid());
-    /* The number is for people; a lock without it still locks, so a full disk is no reason to stop here. */
-    if (ftruncate(p->lock_fd, 0) == 0 && pwrite(p->lock_fd, owner, (size_t)size, 0) < 0) return PAWL_OK;
-    return PAWL_OK;
-}
-
 pawl_code posix_open_folder(struct posix_store *p, struct pawl_error *e) {
-    p->folder_fd = p->lock_fd = -1;
+    p->folder_fd = p->lock.fd = -1;
     if (!p->base.read_only) {
         int made = make_folders(p->base.path);
         if (made != 0) return fail(&p->base, "", "cannot make the folder", made, e);
     }
     p->folder_fd = open(p->base.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (p->folder_fd < 0) return fail(&p->base, "", "cannot open the folder", errno, e);
-    return p->base.read_only ? PAWL_OK : lock_folder(p, e);
+    return p->base.read_only ? PAWL_OK : store_lock_take(&p->lock, p->folder_fd, p->base.path, e);
 }
 
-/* A child forked meanwhile has the lock's descriptor too; closing ours would leave the lock with it. */
 void posix_close_folder(struct posix_store *p) {
-    if (p->lock_fd >= 0) (void)flock(p->lock_fd, LOCK_UN);
-    if (p->lock_fd >= 0) close(p->lock_fd);
+    if (p->lock.fd >= 0) store_lock_give(&p->lock);
     if (p->folder_fd >= 0) close(p->folder_fd);
-    p->lock_fd = p->folder_fd = -1;
+    p->folder_fd = -1;
 }
 
 pawl_code posix_sync_folder(struct store *s, struct pawl_error *e) {

@@ -4,12 +4,20 @@
 
 #include "store/internal.h"
 
+struct store_lock {
+    int fd; /* -1: not held */
+    struct store_lock *next;
+};
+/* BUSY names the process that holds it. The lock stays where it is in memory until it is given back. */
+pawl_code store_lock_take(struct store_lock *l, int folder_fd, const char *path, struct pawl_error *e);
+void store_lock_give(struct store_lock *l);
+
 struct posix_store {
     struct store base;
     int folder_fd;
-    int lock_fd;       /* -1 when read-only */
-    int open_flags;    /* O_DIRECT for io_uring */
-    size_t file_bytes; /* of the back end's struct, which begins with a posix_file; 0: that alone */
+    struct store_lock lock; /* not held when read-only */
+    int open_flags;         /* O_DIRECT for io_uring */
+    size_t file_bytes;      /* of the back end's struct, which begins with a posix_file; 0: that alone */
 };
 
 struct posix_file {

@@ -230,7 +230,7 @@ static pawl_code make_ring(struct uring_store *u, struct pawl_error *e) {
 pawl_code store_uring_open(const char *path, bool read_only, struct store **out, struct pawl_error *e) {
     struct uring_store *u = calloc(1, sizeof *u);
     if (u == NULL) return error_set(e, PAWL_MEMORY, 0, "%s: no memory", path);
-    u->posix.folder_fd = u->posix.lock_fd = u->wake_fd = -1;
+    u->posix.folder_fd = u->posix.lock.fd = u->wake_fd = -1;
     u->posix.open_flags = O_DIRECT;
     pawl_code code = PAWL_OK;
     if (!store_init(&u->posix.base, &uring_table, STORE_URING, path, read_only, RING_DEPTH))

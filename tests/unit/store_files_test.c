@@ -368,23 +368,77 @@ static void offsets_beyond_4_gib_are_their_own(void **state) {
 }
 
 /* Workers that load data are forked from programs that have a store open, and live on. */
-static void a_forked_child_does_not_keep_a_closed_store_locked(void **state) {
-    struct place *p = *state;
-    struct store *s = kit_open(p, false), *again = NULL;
-    struct pawl_error e = {0};
+static pid_t fork_a_sleeper(void) {
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;) pause();
     }
     assert_true(child > 0);
+    return child;
+}
+
+static void end(pid_t child) {
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void a_forked_child_does_not_keep_a_closed_store_locked(void **state) {
+    struct place *p = *state;
+    struct store *s = kit_open(p, false), *again = NULL;
+    struct pawl_error e = {0};
+    pid_t child = fork_a_sleeper();
     assert_int_equal(kit_try_open(p, false, &again, &e), PAWL_BUSY);
     store_close(s);
     pawl_code code = kit_try_open(p, false, &again, &e);
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    end(child);
     if (code != PAWL_OK) fail_msg("%s", e.text);
     store_close(again);
+}
+
+/* A process opens the store, forks, and is killed when the child runs, which tells its number. */
+static pid_t orphan_of_a_killed_owner(struct place *p) {
+    int tell[2];
+    pid_t child = 0;
+    assert_int_equal(pipe(tell), 0);
+    pid_t owner = fork();
+    if (owner == 0) {
+        struct store *s = kit_open(p, false);
+        if (s != NULL && fork() == 0) child = getpid();
+        if (child != 0 && write(tell[1], &child, sizeof child) != sizeof child) _exit(1);
+        for (;;) pause();
+    }
+    assert_int_equal(read(tell[0], &child, sizeof child), sizeof child);
+    close(tell[0]);
+    close(tell[1]);
+    end(owner);
+    return child;
+}
+
+static void a_forked_child_does_not_keep_the_store_of_a_killed_process_locked(void **state) {
+    struct place *p = *state;
+    struct store *again = NULL;
+    struct pawl_error e = {0};
+    pid_t child = orphan_of_a_killed_owner(p);
+    pawl_code code = kit_try_open(p, false, &again, &e);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    if (code != PAWL_OK) fail_msg("%s", e.text);
+    store_close(again);
+}
+
+static void a_forked_child_that_closes_the_store_leaves_it_locked(void **state) {
+    struct place *p = *state;
+    struct store *s = kit_open(p, false), *again = NULL;
+    pid_t child = fork();
+    if (child == 0) {
+        store_close(s);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(kit_try_open(p, false, &again, NULL), PAWL_BUSY);
+    store_close(s);
 }
 
 int main(void) {
@@ -405,6 +459,8 @@ int main(void) {
         {"offsets_beyond_4_gib_are_their_own (io_uring)", offsets_beyond_4_gib_are_their_own, kit_begin_uring,
          kit_end, NULL},
         ON_FILES(a_forked_child_does_not_keep_a_closed_store_locked),
+        ON_FILES(a_forked_child_does_not_keep_the_store_of_a_killed_process_locked),
+        ON_FILES(a_forked_child_that_closes_the_store_leaves_it_locked),
         cmocka_unit_test_setup_teardown(automatic_choice_says_in_one_line_what_it_chose, kit_begin_plain,
                                         kit_end),
         cmocka_unit_test(tmpfs_falls_back_to_plain_files_and_says_why),
