@@ -123,6 +123,27 @@ static void tolerated_loss_of_a_peer_is_forgotten_with_a_later_durable_step(void
     skit_remove(path);
 }
 
+/* News come late: an older step that becomes durable does not make up for a newer one that was lost. */
+static void loss_of_the_last_step_outlives_the_older_one_that_becomes_durable_after_it(void **unused) {
+    (void)unused;
+    static const uint64_t lost = 3;
+    char *path = skit_folder();
+    struct world w = {.path = path, .count = RANKS, .options = {.tolerate = 1}};
+    snprintf(w.start, sizeof w.start, "a");
+    for (uint32_t i = 0; i < RANKS; i++) open_rank(&w, i);
+    (void)resume_all(&w);
+    uint64_t id = save_rank(&w, 0, 2);
+    (void)save_rank(&w, 0, lost);
+    never(&w, &lost, 1);
+    while (status_of(&w, 0).failed < 1) sched_yield();
+    for (uint32_t i = 1; i < RANKS; i++) (void)save_rank(&w, i, 2);
+    skit_wait(&w.ranks[0], id, PAWL_CKPT_UNTIL_DURABLE);
+    struct pawl_error why = {0};
+    assert_says(abandon(&w, 0, skit_soon(), &why), PAWL_PEER_LOST, &why, "step 3", "rank 2");
+    world_close(&w);
+    skit_remove(path);
+}
+
 static void saves_skipped_at_the_end_because_of_another_rank_are_returned_by_close(void **unused) {
     (void)unused;
     char *path = skit_folder();
@@ -154,6 +175,7 @@ int main(void) {
         cmocka_unit_test(close_names_the_step_and_the_rank_it_waited_for_in_vain),
         cmocka_unit_test(step_that_another_rank_could_not_save_is_an_error_of_the_next_save_and_of_close),
         cmocka_unit_test(tolerated_loss_of_a_peer_is_forgotten_with_a_later_durable_step),
+        cmocka_unit_test(loss_of_the_last_step_outlives_the_older_one_that_becomes_durable_after_it),
         cmocka_unit_test(saves_skipped_at_the_end_because_of_another_rank_are_returned_by_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
