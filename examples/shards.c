@@ -11,8 +11,9 @@
 
 #include <pawl/ckpt.h>
 
-#define ROWS    1000u
-#define COLUMNS 300u
+#define ROWS        1000u
+#define COLUMNS     300u
+#define PATIENCE_NS 60000000000ll
 
 static int fail(uint32_t rank, const char *what, const struct pawl_error *e) {
     fprintf(stderr, "rank %u: %s: %s\n", rank, what, e->text);
@@ -54,12 +55,15 @@ static int work(const char *folder, const char *start, uint32_t rank, uint32_t c
         for (uint64_t i = 0; i < extent[0] * COLUMNS; i++)
             rows[i] += (int64_t)(begin[0] + i / COLUMNS + i % COLUMNS);
         step++;
+        /* Ranks keep step: none is more than one save ahead of what all have. A rank that is gone ends this.
+         */
+        if (id != 0 &&
+            pawl_ckpt_wait(c, id, PAWL_CKPT_UNTIL_DURABLE, pawl_now() + PATIENCE_NS, &e) != PAWL_OK)
+            return fail(rank, "wait", &e);
         const struct pawl_ckpt_save save = {.state = state, .step = step, .unit = rank, .unit_count = count};
         if (pawl_ckpt_save(c, &save, &id, &e) != PAWL_OK) return fail(rank, "save", &e);
     }
-    /* Durable: the parts of all ranks are there. */
-    if (id != 0 && pawl_ckpt_wait(c, id, PAWL_CKPT_UNTIL_DURABLE, PAWL_FOREVER, &e) != PAWL_OK)
-        return fail(rank, "wait", &e);
+    /* OK: the parts of all ranks are there. */
     if (pawl_ckpt_close(c, PAWL_FOREVER, &e) != PAWL_OK) return fail(rank, "close", &e);
     printf("rank %u of %u ends at step %" PRIu64 "\n", rank, count, step);
     free(rows);

@@ -12,7 +12,7 @@
  *       if (pawl_ckpt_due(c, step)) pawl_ckpt_save(c, &(struct pawl_ckpt_save){.state = state, .step = step},
  * NULL, &e);
  *   }
- *   pawl_ckpt_close(c, PAWL_FOREVER, &e);                    waits, and reports what failed
+ *   pawl_ckpt_close(c, PAWL_FOREVER, &e);                    waits, for other ranks too, and reports
  *
  * What holds. A step is DURABLE when every part of it, of every rank, was written, flushed and committed; a
  * power cut or kill at any later moment leaves it restorable. A save that does not get so far, whatever the
@@ -43,6 +43,8 @@
 /* A time that never comes; otherwise times are nanoseconds of CLOCK_MONOTONIC (pawl_now() + ...). */
 #define PAWL_FOREVER INT64_MAX
 int64_t pawl_now(void);
+/* pawl_ckpt_close without a deadline waits so long for another rank that shows no sign of life: 30 s. */
+#define PAWL_CKPT_PEER_PATIENCE_NS 30000000000ll
 
 enum pawl_ckpt_backend { PAWL_CKPT_AUTO, PAWL_CKPT_URING, PAWL_CKPT_PLAIN, PAWL_CKPT_PMEM };
 
@@ -110,10 +112,12 @@ struct pawl_ckpt_options {             /* all zero but `path` is valid */
      * returned by pawl_ckpt_close: who ends well has its last step. */
     uint32_t tolerate;
     enum pawl_ckpt_backend backend;
-    uint32_t writers;       /* operations at the device at once; 0: tune.json, else the store's default */
-    uint64_t chunk_bytes;   /* multiple of 4096; 0: tune.json, else 4 MiB */
-    uint64_t staging_bytes; /* memory for capture, taken at open, never exceeded; 0: 64 MiB */
-    bool unchecked;         /* no checksums: every restore then has to ask for it too */
+    uint32_t writers;     /* operations at the device at once; 0: tune.json, else the store's default */
+    uint64_t chunk_bytes; /* multiple of 4096; 0: tune.json, else 4 MiB; less where staging_bytes is less */
+    /* Memory for capture, taken at open, never exceeded: 4096 or more, and no less than chunk_bytes
+     * (ARGUMENT). 0: 64 MiB, or one chunk where that is larger. */
+    uint64_t staging_bytes;
+    bool unchecked; /* no checksums: every restore then has to ask for it too */
     /* Cadence, for pawl_ckpt_due: a fixed interval, or (0) the shortest that keeps the slowdown under
      * `overhead` (0: 0.03), stretched towards the optimum for `mtbf_s` seconds between failures when given.
      * Several ranks measure different things: give `every`, or let one rank ask and tell the others. */
@@ -157,7 +161,8 @@ pawl_code pawl_ckpt_from_scratch(struct pawl_ckpt *c, struct pawl_error *e);
 struct pawl_ckpt_save { /* all zero but state and step is valid */
     const struct pawl_ckpt_state *state;
     uint64_t step;     /* 1 or more, larger than that of the save before, or that step's next unit */
-    void *const *data; /* one address per tensor declared; null: as declared. Tells of versions (buffers) */
+    void *const *data; /* one address per tensor declared; null: as declared. Tells of versions (buffers).
+                          A tensor with elements and without an address: ARGUMENT, named */
     bool immutable; /* the memory will not change until CAPTURED: nothing is copied. False: staging copies */
     uint32_t unit, unit_count;       /* pipeline stage or state group, of how many; 0 of 0 is 0 of 1 */
     uint32_t replica, replica_count; /* of ranks that hold this very state: they share the writing */
@@ -169,7 +174,8 @@ struct pawl_ckpt_save { /* all zero but state and step is valid */
  * until the memory may change is up to pawl_ckpt_fence. The error of an earlier save, when there were more
  * than `tolerate` in a row, is returned here once: then nothing was begun. BUSY: a later start of the run has
  * begun, this one saves no more. When 2 in_flight + 2 steps are committed here and wait for other ranks, the
- * save is skipped whatever `full` says: nobody waits for a rank that may be gone. */
+ * save is skipped whatever `full` says: nobody waits for a rank that may be gone. A step that another rank
+ * could not save, or skipped, is a failure here too (PEER_LOST, see `tolerate`). */
 pawl_code pawl_ckpt_save(struct pawl_ckpt *c, const struct pawl_ckpt_save *save, uint64_t *id,
                          struct pawl_error *e);
 /* Wait until all memory given to saves is the caller's again (PAWL_CKPT_CAPTURED). TIMEOUT. */
@@ -206,9 +212,14 @@ struct pawl_ckpt_status {
 /* From any thread. */
 void pawl_ckpt_status(const struct pawl_ckpt *c, struct pawl_ckpt_status *out);
 
-/* Wait until all saves are committed here, or the deadline; give up the rest (TIMEOUT), close. Does not wait
- * for other ranks: pawl_ckpt_wait does. The first error of saves that no call has returned; events do not
- * count as told. What it frees is freed in any case. Accepts null. */
+/* Wait until all saves are committed here and the group has decided on them (durable, or never), or the
+ * deadline; give up the rest, close. OK: the last step saved is durable, on all ranks. Else the first error
+ * of saves that no call has returned (events do not count as told; tolerated ones at the very end do); or
+ * TIMEOUT, naming the step and the ranks waited for. Without a deadline (PAWL_FOREVER) it still ends:
+ * PEER_LOST when for PAWL_CKPT_PEER_PATIENCE_NS no rank that is waited for has come nearer to the step (in
+ * its file of the group; a coordinator: has not decided). Give a deadline where ranks may be later than that.
+ * PEER_LOST also when the last saves were skipped because of other ranks, not when by `full`. All is freed in
+ * any case. Accepts null. */
 pawl_code pawl_ckpt_close(struct pawl_ckpt *c, int64_t deadline_ns, struct pawl_error *e);
 
 /* ---- Reading without writing: another program, another number of ranks, a copy ---- */

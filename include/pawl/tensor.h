@@ -21,7 +21,8 @@ enum pawl_dtype {
 struct pawl_memory;
 
 struct pawl_tensor {
-    const char *name; /* UTF-8, 1 to 4096 bytes, unique in its state; not beginning with "__pawl_" */
+    const char *name; /* UTF-8, 1 to 4096 bytes, unique in its state; not beginning with "__pawl_", not
+                         "__metadata__" */
     enum pawl_dtype dtype;
     uint32_t rank;          /* number of dimensions, at most 64; 0 is a scalar */
     const uint64_t *shape;  /* [rank], of the global tensor; dimensions may be 0; unused for a scalar */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +30,35 @@ const char *pawl_code_text(pawl_code code) { return row_of(code)->text; }
 pawl_next pawl_code_next(pawl_code code) { return row_of(code)->next; }
 int pawl_code_exit(pawl_code code) { return row_of(code)->exit_code; }
 
+/* Texts may quote names and files of anybody: an error stays one line, and cannot write to a terminal. */
+static void escape_controls(struct pawl_error *e) {
+    static const char digits[] = "0123456789abcdef";
+    char plain[sizeof e->text];
+    size_t used = 0;
+    for (const char *at = e->text; *at != 0 && used + 4 < sizeof plain; at++) {
+        unsigned char byte = (unsigned char)*at;
+        if (byte >= 0x20 && byte != 0x7f) {
+            plain[used++] = *at;
+        } else if (byte == '\n') {
+            plain[used++] = '\\';
+            plain[used++] = 'n';
+        } else {
+            plain[used++] = '\\';
+            plain[used++] = 'x';
+            plain[used++] = digits[byte >> 4];
+            plain[used++] = digits[byte & 15];
+        }
+    }
+    plain[used] = 0;
+    memcpy(e->text, plain, used + 1);
+}
+
+static bool has_controls(const char *text) {
+    for (; *text != 0; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) return true;
+    return false;
+}
+
 pawl_code error_set(struct pawl_error *e, pawl_code code, int os_errno, const char *format, ...) {
     if (e == NULL) return code;
     e->code = code;
@@ -43,6 +73,7 @@ pawl_code error_set(struct pawl_error *e, pawl_code code, int os_errno, const ch
         snprintf(e->text + at, sizeof e->text - at, ": %s (%s)", strerrordesc_np(os_errno) ?: "unknown error",
                  name != NULL ? name : "?");
     }
+    if (has_controls(e->text)) escape_controls(e);
     return code;
 }
 
@@ -56,6 +87,7 @@ pawl_code error_wrap(struct pawl_error *e, const char *format, ...) {
     va_end(args);
     size_t at = used < 0 ? 0 : (size_t)used;
     if (at < sizeof e->text) snprintf(e->text + at, sizeof e->text - at, ": %.700s", inner);
+    if (has_controls(e->text)) escape_controls(e);
     return e->code;
 }
 

@@ -5,7 +5,8 @@
 #include <pawl/error.h>
 
 /* Fill `e` (may be null) and return `code`. `os_errno` 0 adds nothing; otherwise the errno's name and
- * text are appended to the formatted cause. */
+ * text are appended to the formatted cause. Control characters, which what is quoted may hold, are escaped
+ * (\n, \x1b): the text is one line. */
 pawl_code error_set(struct pawl_error *e, pawl_code code, int os_errno, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

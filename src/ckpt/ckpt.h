@@ -47,7 +47,9 @@ struct ckpt_config {
     uint64_t chunk_bytes; /* multiple of STORE_BLOCK; 0: the default */
     uint32_t writers;     /* operations at the device at once; 0: as the store advises */
     /* Memory for chunks that cannot be written from where they lie (staged, unaligned, of another kind of
-     * memory), taken at open and never exceeded; at least one chunk whatever its size. 0: the default. */
+     * memory), taken at open and never exceeded, but for one chunk of the size given, or STORE_BLOCK. A
+     * chunk left open is what fits here, at most the default. 0: the default, or one chunk where that is
+     * larger. */
     uint64_t staging_bytes;
     bool unchecked; /* write no checksums of the data: faster, and readers refuse it unless told otherwise */
     bool background;

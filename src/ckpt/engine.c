@@ -109,6 +109,15 @@ static pawl_code check_config(const struct ckpt_config *config, struct pawl_erro
     return PAWL_OK;
 }
 
+/* What is left open: of the two sizes the one given bounds the other. */
+static void set_sizes(struct ckpt_config *config) {
+    uint64_t *chunk = &config->chunk_bytes, *staging = &config->staging_bytes;
+    uint64_t room = *staging / STORE_BLOCK * STORE_BLOCK;
+    if (*chunk == 0) *chunk = *staging == 0 || room > ENGINE_CHUNK_BYTES ? ENGINE_CHUNK_BYTES : room;
+    if (*chunk == 0) *chunk = STORE_BLOCK;
+    if (*staging == 0) *staging = *chunk > ENGINE_STAGING_BYTES ? *chunk : ENGINE_STAGING_BYTES;
+}
+
 static pawl_code no_memory(const struct ckpt *c, struct pawl_error *e) {
     return error_set(e, PAWL_MEMORY, 0, "%s: no memory for the checkpoint engine", store_path(c->store));
 }
@@ -151,8 +160,7 @@ pawl_code ckpt_open(const struct ckpt_config *config, struct store *store, struc
     if (c == NULL)
         return error_set(e, PAWL_MEMORY, 0, "%s: no memory for the checkpoint engine", store_path(store));
     c->config = *config;
-    if (c->config.chunk_bytes == 0) c->config.chunk_bytes = ENGINE_CHUNK_BYTES;
-    if (c->config.staging_bytes == 0) c->config.staging_bytes = ENGINE_STAGING_BYTES;
+    set_sizes(&c->config);
     c->store = store;
     c->event_fd = -1;
     pthread_mutex_init(&c->mutex, NULL);

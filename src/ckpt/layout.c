@@ -24,7 +24,7 @@ static pawl_code bad_tensor(const struct ckpt_layout *l, uint32_t i, struct pawl
 static bool name_is_good(const char *name) {
     return name != NULL && name[0] != 0 && strlen(name) <= LAYOUT_NAME_BYTES_MAX &&
            strncmp(name, SLOT_OWN_PREFIX, strlen(SLOT_OWN_PREFIX)) != 0 &&
-           strcmp(name, "__metadata__") != 0 && st_utf8_valid((const uint8_t *)name, strlen(name));
+           st_utf8_valid((const uint8_t *)name, strlen(name));
 }
 
 /* What must hold before anything is copied. */
@@ -32,6 +32,8 @@ static pawl_code check_fields(const struct ckpt_layout *l, uint32_t i, struct pa
     const struct pawl_tensor *t = &l->tensors[i].tensor;
     if (!name_is_good(t->name))
         return bad_tensor(l, i, e, "name", "UTF-8, 1 to 4096 bytes, not beginning with " SLOT_OWN_PREFIX);
+    if (strcmp(t->name, "__metadata__") == 0)
+        return bad_tensor(l, i, e, "name", "another one: the safetensors format keeps its own data under it");
     if (pawl_dtype_bits(t->dtype) == 0) return bad_tensor(l, i, e, "dtype", "a known one");
     if (t->rank > BOX_RANK_MAX) return bad_tensor(l, i, e, "rank", "at most 64");
     if (t->rank > 0 && t->shape == NULL) return bad_tensor(l, i, e, "shape", "an address");

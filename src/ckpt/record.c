@@ -1,6 +1,7 @@
 /* Encoding and decoding of commit records; see ckpt/record.h. */
 #include "ckpt/record.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -112,6 +113,9 @@ pawl_code record_decode(const uint8_t *data, size_t size, struct record *out, st
     out->counter = reader_u64(&r);
     const uint8_t *run_id = reader_take(&r, sizeof out->run_id);
     if (run_id != NULL) memcpy(out->run_id, run_id, sizeof out->run_id);
+    if (out->counter > RECORD_COUNTER_MAX)
+        return error_set(e, PAWL_CORRUPT, 0, "commit record: counter %" PRIu64 ", wanted at most %llu",
+                         out->counter, RECORD_COUNTER_MAX);
     return decode_entries(&r, out, e);
 }
 

@@ -47,6 +47,8 @@ pawl_code record_decode(const uint8_t *data, size_t size, struct record *out, st
 
 /* "slot-000012.safetensors" and "commit-000001.log"; and back, false for other names. */
 #define RECORD_NAME_BYTES 40u
+/* Of commits: no store ever comes near it, so a larger counter is damage; one more is still a number. */
+#define RECORD_COUNTER_MAX 1000000000000000000ull
 void record_slot_name(uint32_t slot, char out[RECORD_NAME_BYTES]);
 void record_log_name(uint32_t log, char out[RECORD_NAME_BYTES]);
 bool record_slot_of_name(const char *name, uint32_t *slot);

@@ -28,12 +28,14 @@ struct group {
     struct group_file own;
     struct group_file **files;        /* [rank_count]; the own one at its place; null: nothing known */
     char **paths;                     /* [rank_count] */
+    int64_t *changed_ns;              /* [rank_count], see group_changed_ns */
     uint64_t open[GROUP_ENTRIES_MAX]; /* undecided steps that this rank has a part in, ascending */
     uint32_t open_count;
     uint64_t newest_durable; /* passed on */
     int64_t next_ns, pause_ns;
     uint32_t looks;
-    bool dirty; /* something new since the last judgement */
+    bool closing; /* every look is at all */
+    bool dirty;   /* something new since the last judgement */
     pawl_code note_code;
     struct pawl_error note_error;
 };
@@ -93,6 +95,13 @@ static bool knows_all(const struct group *g, const struct group_file *f) {
     return true;
 }
 
+/* Has this rank gone on without the newest step that is undecided here? It will not come back to it. */
+static bool is_past(const struct group *g, const struct group_file *f) {
+    for (uint32_t i = 0; g->open_count > 0 && i < f->entry_count; i++)
+        if (f->entries[i].step > g->open[g->open_count - 1]) return true;
+    return false;
+}
+
 /* A file that cannot be read or believed now may be so at the next look. */
 static void look_at(struct group *g, uint32_t rank) {
     struct group_file *fresh = malloc(sizeof *fresh);
@@ -103,13 +112,16 @@ static void look_at(struct group *g, uint32_t rank) {
         free(fresh);
         return;
     }
-    if (g->files[rank] == NULL || memcmp(g->files[rank], fresh, sizeof *fresh) != 0) g->dirty = true;
+    if (g->files[rank] == NULL || memcmp(g->files[rank], fresh, sizeof *fresh) != 0) {
+        g->dirty = true;
+        if (!is_past(g, fresh)) g->changed_ns[rank] = clock_now_ns();
+    }
     free(g->files[rank]);
     g->files[rank] = fresh;
 }
 
 static void look(struct group *g) {
-    bool all = g->config.rank == 0 || g->looks % LOOKS_PER_FULL == 0;
+    bool all = g->config.rank == 0 || g->closing || g->looks % LOOKS_PER_FULL == 0;
     g->looks++;
     for (uint32_t i = 0; i < g->config.rank_count; i++)
         if (i != g->config.rank && (i == 0 || (all && !knows_all(g, g->files[i])))) look_at(g, i);
@@ -133,7 +145,8 @@ pawl_code group_open(const struct group_config *config, struct group **out, stru
         .incarnation = config->incarnation, .rank = config->rank, .rank_count = config->rank_count};
     if (config->run != NULL) memcpy(g->own.run_id, config->run->id, sizeof g->own.run_id);
     g->files = calloc(config->rank_count, sizeof(struct group_file *));
-    pawl_code code = g->files == NULL ? no_memory(e) : PAWL_OK;
+    g->changed_ns = calloc(config->rank_count, sizeof *g->changed_ns);
+    pawl_code code = g->files == NULL || g->changed_ns == NULL ? no_memory(e) : PAWL_OK;
     if (code == PAWL_OK) g->files[config->rank] = &g->own;
     if (code == PAWL_OK && g->by_files) code = run_folder(config->run, GROUP_FOLDER, e);
     if (code == PAWL_OK && g->by_files) code = make_paths(g, e);
@@ -153,6 +166,7 @@ void group_close(struct group *g) {
     }
     free(g->files);
     free(g->paths);
+    free(g->changed_ns);
     free(g);
 }
 
@@ -336,13 +350,29 @@ bool group_poll(struct group *g, int64_t now_ns, struct group_news *out, struct 
     return poll_files(g, now_ns, out, e);
 }
 
-void group_missing(const struct group *g, char *out, size_t size) {
+void group_close_begins(struct group *g) {
+    g->closing = true;
+    g->pause_ns = pause_min(g);
+    g->next_ns = 0;
+}
+
+int64_t group_changed_ns(const struct group *g) {
+    int64_t newest = 0;
+    if (g->open_count == 0) return 0;
+    for (uint32_t i = 0; i < g->config.rank_count; i++)
+        if (!has_step(g->files[i], g->open[g->open_count - 1]) && g->changed_ns[i] > newest)
+            newest = g->changed_ns[i];
+    return newest;
+}
+
+void group_missing(const struct group *g, uint64_t step, char *out, size_t size) {
     size_t used = 0;
     uint32_t named = 0;
     snprintf(out, size, "the group");
     if (g->config.table != NULL || g->open_count == 0) return;
+    if (step == 0) step = g->open[0];
     for (uint32_t i = 0; i < g->config.rank_count && used < size; i++) {
-        if (has_step(g->files[i], g->open[0])) continue;
+        if (has_step(g->files[i], step)) continue;
         if (named == 8) {
             snprintf(out + used, size - used, " ...");
             return;

@@ -90,7 +90,12 @@ struct group_news {
 /* One piece of news; false: none. An error (IO; BUSY: a later start took over) stays until the next call. */
 /* `e` must be given; its code is OK when there is no error. */
 bool group_poll(struct group *g, int64_t now_ns, struct group_news *out, struct pawl_error *e);
-/* Ranks that the oldest undecided step waits for, in words. */
-void group_missing(const struct group *g, char *out, size_t size);
+/* Ranks that `step` (0: the oldest undecided one) waits for, in words. */
+void group_missing(const struct group *g, uint64_t step, char *out, size_t size);
+/* From now on this rank only waits: looks at all the others, soon. */
+void group_close_begins(struct group *g);
+/* When a rank that the newest undecided step waits for last showed a sign of coming to it: its file changed,
+ * and not by later steps. 0: never, or nothing is known (a coordinator). */
+int64_t group_changed_ns(const struct group *g);
 
 #endif

@@ -49,9 +49,10 @@ static void end_task(struct pawl_ckpt *c, struct task *t, enum saver_reached rea
     pthread_cond_broadcast(&c->for_caller);
 }
 
-/* A failure of this rank's own part, as against one of the group. */
+/* The step will not be durable, whoever's fault it is. */
 static void note_failure(struct pawl_ckpt *c, const struct task *t) {
     c->status.failed_in_row++;
+    if (t->step > c->failed_step) c->failed_step = t->step;
     if (c->status.failed_in_row <= c->options.tolerate) {
         if (c->tolerated.code != PAWL_OK) return;
         c->tolerated = t->error;
@@ -63,6 +64,15 @@ static void note_failure(struct pawl_ckpt *c, const struct task *t) {
     if (c->untold.code != PAWL_OK) return;
     c->untold = t->error;
     c->untold_id = t->id;
+}
+
+/* Failures and skips before a durable step cost nothing that it does not make up for. */
+static void note_success(struct pawl_ckpt *c, uint64_t step) {
+    if (step > c->failed_step) {
+        c->status.failed_in_row = 0;
+        c->tolerated.code = PAWL_OK;
+    }
+    if (step >= c->starved_step) c->starved.code = PAWL_OK;
 }
 
 static void task_failed(struct pawl_ckpt *c, struct task *t) {
@@ -86,8 +96,6 @@ static void task_committed(struct pawl_ckpt *c, struct task *t) {
     c->in_flight--;
     c->undecided++;
     c->status.committed++;
-    c->status.failed_in_row = 0;
-    c->tolerated.code = PAWL_OK;
     c->status.bytes_written += t->bytes;
     saver_due_ended(c, t->step, true);
     saver_event(c, saver_task_event(c, t, PAWL_CKPT_COMMITTED));
@@ -282,6 +290,7 @@ static void step_durable(struct pawl_ckpt *c, uint64_t step) {
     pthread_mutex_lock(&c->mutex);
     c->status.durable_step = step;
     c->durable_ns = clock_now_ns();
+    note_success(c, step);
     for (struct task *t; (t = committed_task(c, step)) != NULL;) {
         struct pawl_ckpt_event event = saver_task_event(c, t, PAWL_CKPT_DURABLE);
         end_task(c, t, REACHED_DURABLE);
@@ -298,10 +307,12 @@ static void step_given_up(struct pawl_ckpt *c, const struct group_news *news) {
         t->code =
             error_set(&t->error, news->overtaken ? PAWL_CANCELLED : PAWL_PEER_LOST, 0,
                       "step %" PRIu64 " is committed here and will not be durable: %s", t->step, news->who);
-        if (news->overtaken)
+        if (news->overtaken) {
             c->status.cancelled++;
-        else
+        } else {
             c->status.failed++;
+            note_failure(c, t);
+        }
         struct pawl_ckpt_event event =
             saver_task_event(c, t, news->overtaken ? PAWL_CKPT_CANCELLED : PAWL_CKPT_FAILED);
         end_task(c, t, REACHED_COMMITTED);
@@ -361,7 +372,7 @@ static bool ask_group(struct pawl_ckpt *c) {
     }
     if (why.code == PAWL_BUSY) fence_off(c, &why);
     char missing[96];
-    group_missing(c->group, missing, sizeof missing);
+    group_missing(c->group, 0, missing, sizeof missing);
     pthread_mutex_lock(&c->mutex);
     if (why.code != PAWL_OK)
         snprintf(c->waits_for, sizeof c->waits_for, "%.95s (%.120s)", missing, why.text);
@@ -396,9 +407,23 @@ static void sleep_a_while(struct pawl_ckpt *c) {
     if (engine) sleep_in_engine(c, until);
 }
 
+/* Closing, with only the group's word to wait for: is there none to come? Under the mutex. A deadline is the
+ * caller's patience; without one a rank that is gone must not keep the others for ever. */
+static bool group_is_quiet(struct pawl_ckpt *c) {
+    int64_t now = clock_now_ns();
+    if (c->stop_begin_ns == 0) {
+        c->stop_begin_ns = now;
+        group_close_begins(c->group);
+    }
+    int64_t sign = group_changed_ns(c->group);
+    if (sign < c->stop_begin_ns) sign = c->stop_begin_ns;
+    return c->stop_deadline_ns == PAWL_FOREVER && now - sign >= c->patience_ns;
+}
+
 static bool is_over(struct pawl_ckpt *c) {
     pthread_mutex_lock(&c->mutex);
-    bool over = c->stop && (c->in_flight == 0 || clock_now_ns() >= c->stop_deadline_ns);
+    bool over = c->stop && (clock_now_ns() >= c->stop_deadline_ns ||
+                            (c->in_flight == 0 && (c->undecided == 0 || group_is_quiet(c))));
     pthread_mutex_unlock(&c->mutex);
     return over;
 }
@@ -425,12 +450,36 @@ pawl_code saver_start(struct pawl_ckpt *c, struct pawl_error *e) {
     return PAWL_OK;
 }
 
-/* What is in flight was abandoned with the engine; what is committed stays undecided here. */
-void saver_drain(struct pawl_ckpt *c, const struct pawl_error *why) {
+/* Committed here, and the time to wait for the group is over. */
+static void give_up_waiting(struct pawl_ckpt *c, struct task *t, struct pawl_error *undecided) {
+    char missing[96];
+    group_missing(c->group, t->step, missing, sizeof missing);
+    bool forever = c->stop_deadline_ns == PAWL_FOREVER;
+    if (t->step < c->status.durable_step)
+        t->code = error_set(&t->error, PAWL_CANCELLED, 0,
+                            "step %" PRIu64 " is not needed: step %" PRIu64 " is durable", t->step,
+                            c->status.durable_step);
+    else
+        t->code = error_set(&t->error, forever ? PAWL_PEER_LOST : PAWL_TIMEOUT, 0,
+                            "step %" PRIu64 " is committed here and not durable: waited for %s%s", t->step,
+                            missing, forever ? ": no sign of it came" : " until the time to close was over");
+    bool failed = t->code != PAWL_CANCELLED;
+    if (failed) *undecided = t->error;
+    if (failed)
+        c->status.failed++;
+    else
+        c->status.cancelled++;
+    struct pawl_ckpt_event event = saver_task_event(c, t, failed ? PAWL_CKPT_FAILED : PAWL_CKPT_CANCELLED);
+    end_task(c, t, REACHED_COMMITTED);
+    saver_event(c, event);
+}
+
+/* What is in flight was abandoned with the engine. */
+void saver_drain(struct pawl_ckpt *c, const struct pawl_error *why, struct pawl_error *undecided) {
     while (c->tasks != NULL) {
         struct task *t = c->tasks;
         if (t->phase == TASK_COMMITTED) {
-            end_task(c, t, REACHED_COMMITTED);
+            give_up_waiting(c, t, undecided);
             continue;
         }
         t->code = PAWL_TIMEOUT;

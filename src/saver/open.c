@@ -25,6 +25,9 @@ static pawl_code wrong(const char *field, uint64_t had, uint64_t least, uint64_t
 static pawl_code check_numbers(const struct pawl_ckpt_options *o, struct pawl_error *e) {
     if (o->rank >= o->rank_count) return wrong("rank", o->rank, 0, o->rank_count - 1, e);
     if (o->in_flight > CKPT_IN_FLIGHT_MAX) return wrong("in_flight", o->in_flight, 1, CKPT_IN_FLIGHT_MAX, e);
+    uint64_t chunk = o->chunk_bytes > 0 ? o->chunk_bytes : STORE_BLOCK;
+    if (o->staging_bytes > 0 && o->staging_bytes < chunk)
+        return wrong("staging_bytes", o->staging_bytes, chunk, UINT64_MAX, e);
     if (o->keep > CKPT_KEEP_MAX) return wrong("keep", o->keep, 1, CKPT_KEEP_MAX, e);
     if (o->full > PAWL_CKPT_SKIP) return wrong("full", o->full, PAWL_CKPT_BLOCK, PAWL_CKPT_SKIP, e);
     if (o->backend > PAWL_CKPT_PMEM) return wrong("backend", o->backend, PAWL_CKPT_AUTO, PAWL_CKPT_PMEM, e);
@@ -32,6 +35,8 @@ static pawl_code check_numbers(const struct pawl_ckpt_options *o, struct pawl_er
         return error_set(e, PAWL_ARGUMENT, 0,
                          "options.overhead is %g, options.mtbf_s %g: wanted a share and seconds, 0 or more",
                          o->overhead, o->mtbf_s);
+    if (o->group != NULL && (o->group->incarnation == 0 || o->group->incarnation > RUN_NUMBER_MAX))
+        return wrong("group->incarnation", o->group->incarnation, 1, RUN_NUMBER_MAX, e);
     if (o->must_exist && o->must_be_new)
         return error_set(e, PAWL_ARGUMENT, 0,
                          "options.must_exist and options.must_be_new exclude each other");
@@ -42,6 +47,7 @@ static pawl_code take_options(struct pawl_ckpt *c, const struct pawl_ckpt_option
                               struct pawl_error *e) {
     struct pawl_ckpt_options *o = &c->options;
     *o = *given;
+    o->path = NULL; /* never the caller's: what fails from here on frees it */
     if (given->path == NULL || given->path[0] == 0)
         return error_set(e, PAWL_ARGUMENT, 0, "options.path is missing");
     if ((o->path = strdup(given->path)) == NULL)
@@ -105,9 +111,15 @@ static pawl_code look_at_set(const struct pawl_ckpt *c, const struct ckpt_set *s
     struct saver_marks marks;
     pawl_code code = run_marks(&c->run, &marks, e);
     if (code != PAWL_OK) return code;
-    for (uint32_t i = 0; i < ckpt_set_count(set); i++)
-        if (ckpt_set_at(set, i)->incarnation > out->incarnation)
-            out->incarnation = ckpt_set_at(set, i)->incarnation;
+    for (uint32_t i = 0; i < ckpt_set_count(set) && code == PAWL_OK; i++) {
+        const struct ckpt_step *s = ckpt_set_at(set, i);
+        if (s->incarnation > out->incarnation) out->incarnation = s->incarnation;
+        if (s->incarnation > RUN_NUMBER_MAX)
+            code = error_set(e, PAWL_CORRUPT, 0,
+                             "%.500s: step %" PRIu64 " is stored as of start %" PRIu64
+                             ": no start has a number above %llu",
+                             c->options.path, s->step, s->incarnation, RUN_NUMBER_MAX);
+    }
     for (uint32_t i = 0; i < marks.scratch_count; i++)
         if (marks.scratch[i] > out->incarnation) out->incarnation = marks.scratch[i];
     uint32_t newest = saver_newest(set, &marks);
@@ -116,7 +128,7 @@ static pawl_code look_at_set(const struct pawl_ckpt *c, const struct ckpt_set *s
         out->step_incarnation = ckpt_set_at(set, newest)->incarnation;
     }
     run_marks_close(&marks);
-    return PAWL_OK;
+    return code;
 }
 
 /* What is stored, as far as it can be read; that a store cannot be opened is an error. */
@@ -296,6 +308,7 @@ pawl_code saver_open(const struct pawl_ckpt_options *options, const struct saver
     if (c == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for the checkpointer");
     init_locks(c);
     c->tasks_end = &c->tasks;
+    c->patience_ns = PAWL_CKPT_PEER_PATIENCE_NS;
     c->disk = disk != NULL ? *disk : (struct saver_disk){c, open_own, open_all};
     c->outcomes = calloc(SAVER_OUTCOMES, sizeof *c->outcomes);
     c->events = calloc(SAVER_EVENTS, sizeof *c->events);
@@ -327,17 +340,24 @@ static void stop_keeper(struct pawl_ckpt *c, int64_t deadline_ns) {
     pthread_join(c->thread, NULL);
 }
 
+/* The first failure that no call has told, else why the last step is not known to be durable. */
+static const struct pawl_error *last_word(const struct pawl_ckpt *c, const struct pawl_error *undecided) {
+    if (c->untold.code != PAWL_OK) return &c->untold;
+    if (undecided->code != PAWL_OK) return undecided;
+    return c->tolerated.code != PAWL_OK ? &c->tolerated : &c->starved;
+}
+
 pawl_code pawl_ckpt_close(struct pawl_ckpt *c, int64_t deadline_ns, struct pawl_error *e) {
     if (c == NULL) return PAWL_OK;
     stop_keeper(c, deadline_ns);
-    struct pawl_error why = {0};
+    struct pawl_error why = {0}, undecided = {0};
     (void)ckpt_close(c->engine, deadline_ns, &why);
     c->engine = NULL;
-    saver_drain(c, &why);
+    saver_drain(c, &why, &undecided);
     saver_tell(c);
-    struct pawl_error *untold = c->untold.code != PAWL_OK ? &c->untold : &c->tolerated;
-    pawl_code code = untold->code;
-    if (code != PAWL_OK && e != NULL) *e = *untold;
+    const struct pawl_error *word = last_word(c, &undecided);
+    pawl_code code = word->code;
+    if (code != PAWL_OK && e != NULL) *e = *word;
     free_all(c);
     return code;
 }

@@ -169,6 +169,15 @@ pawl_code run_read(const struct saver_run *run, const char *folder, const char *
     return code;
 }
 
+pawl_code run_check_number(const struct saver_run *run, const char *folder, const char *name, uint64_t number,
+                           struct pawl_error *e) {
+    if (number <= RUN_NUMBER_MAX) return PAWL_OK;
+    return error_set(e, PAWL_CORRUPT, 0,
+                     "%.500s/%s/%.100s: no start has a number above %llu; remove the file when no process of "
+                     "the run lives",
+                     run->path, folder, name, RUN_NUMBER_MAX);
+}
+
 void run_remove(const struct saver_run *run, const char *folder, const char *name) {
     char *path = run_path(run, folder, name);
     if (path != NULL) unlink(path); /* left over, it would only be looked at again */
@@ -348,15 +357,18 @@ static pawl_code read_bad(const struct saver_run *run, struct saver_marks *out, 
     pawl_code code = run_list(run, BAD_FOLDER, &names, &count, e);
     if (code != PAWL_OK) return code;
     out->bad = calloc((size_t)count + 1, sizeof *out->bad);
-    for (uint32_t i = 0; i < count && out->bad != NULL; i++) {
+    if (out->bad == NULL) code = no_memory(e);
+    for (uint32_t i = 0; i < count && code == PAWL_OK; i++) {
         struct saver_bad bad;
         char again[RUN_NUMBER_BYTES];
         if (sscanf(names[i], "%" SCNu64 "-%" SCNu64, &bad.step, &bad.incarnation) != 2) continue;
         bad_name(bad.step, bad.incarnation, again);
-        if (strcmp(again, names[i]) == 0) out->bad[out->bad_count++] = bad;
+        if (strcmp(again, names[i]) != 0) continue;
+        code = run_check_number(run, BAD_FOLDER, names[i], bad.incarnation, e);
+        if (code == PAWL_OK) out->bad[out->bad_count++] = bad;
     }
     store_names_free(names, count);
-    return out->bad == NULL ? no_memory(e) : PAWL_OK;
+    return code;
 }
 
 static pawl_code read_scratch(const struct saver_run *run, struct saver_marks *out, struct pawl_error *e) {
@@ -365,13 +377,17 @@ static pawl_code read_scratch(const struct saver_run *run, struct saver_marks *o
     pawl_code code = run_list(run, SCRATCH_FOLDER, &names, &count, e);
     if (code != PAWL_OK) return code;
     out->scratch = calloc((size_t)count + 1, sizeof *out->scratch);
-    for (uint32_t i = 0; i < count && out->scratch != NULL; i++) {
+    if (out->scratch == NULL) code = no_memory(e);
+    for (uint32_t i = 0; i < count && code == PAWL_OK; i++) {
         char *end = NULL;
-        uint64_t number = strtoull(names[i], &end, 10);
-        if (number != 0 && *end == 0) out->scratch[out->scratch_count++] = number;
+        bool digits = names[i][0] >= '1' && names[i][0] <= '9'; /* no sign, which strtoull would take */
+        uint64_t number = digits ? strtoull(names[i], &end, 10) : 0;
+        if (number == 0 || *end != 0) continue;
+        code = run_check_number(run, SCRATCH_FOLDER, names[i], number, e);
+        if (code == PAWL_OK) out->scratch[out->scratch_count++] = number;
     }
     store_names_free(names, count);
-    return out->scratch == NULL ? no_memory(e) : PAWL_OK;
+    return code;
 }
 
 pawl_code run_marks(const struct saver_run *run, struct saver_marks *out, struct pawl_error *e) {

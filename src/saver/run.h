@@ -21,6 +21,8 @@
 #include "store/store.h"
 
 #define RUN_NUMBER_BYTES 48u
+/* Of starts: no run ever comes near it, and one more than it still is a number. */
+#define RUN_NUMBER_MAX 1000000000000000000ull
 
 struct saver_run {
     char *path; /* null: there is none */
@@ -46,6 +48,9 @@ pawl_code run_make(const struct saver_run *run, const char *folder, const char *
 /* The text of FOLDER/NAME, into malloc'ed memory, a terminator behind it. NOT_FOUND; CORRUPT: too long. */
 pawl_code run_read(const struct saver_run *run, const char *folder, const char *name, char **out,
                    struct pawl_error *e);
+/* Is the number that FOLDER/NAME names a possible one? CORRUPT, naming the file. */
+pawl_code run_check_number(const struct saver_run *run, const char *folder, const char *name, uint64_t number,
+                           struct pawl_error *e);
 void run_remove(const struct saver_run *run, const char *folder, const char *name);
 /* Names in FOLDER that do not begin with a dot, sorted; none when there is no such folder. For
  * store_names_free. */

@@ -69,6 +69,24 @@ static pawl_code check_step(const struct pawl_ckpt *c, const struct pawl_ckpt_sa
                               s->unit, c->last_step);
 }
 
+static bool is_empty(const struct pawl_tensor *t) {
+    const uint64_t *extent = t->extent != NULL ? t->extent : t->shape;
+    for (uint32_t i = 0; i < t->rank; i++)
+        if (extent[i] == 0) return true;
+    return false;
+}
+
+static pawl_code check_data(const struct pawl_ckpt_save *s, struct pawl_error *e) {
+    for (uint32_t i = 0; i < s->state->count; i++) {
+        const struct pawl_tensor *t = &s->state->tensors[i];
+        if ((s->data != NULL ? s->data[i] : t->data) != NULL || is_empty(t)) continue;
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "save of step %" PRIu64 ": tensor %u '%.200s': no address of its %s", s->step, i,
+                         t->name, s->data != NULL ? "data in save.data" : "data");
+    }
+    return PAWL_OK;
+}
+
 /* ---- tasks ---- */
 
 static pawl_code place_data(const struct pawl_ckpt_save *s, struct task_share *share, struct pawl_error *e) {
@@ -151,6 +169,8 @@ static bool make_room(struct pawl_ckpt *c, const struct pawl_ckpt_save *s) {
     if (c->undecided >= undecided_max(c)) {
         snprintf(why, sizeof why, "%u steps are committed here and wait for %s", c->undecided, c->waits_for);
         skip(c, s, why);
+        c->starved_step = s->step;
+        error_set(&c->starved, PAWL_PEER_LOST, 0, "save of step %" PRIu64 " was skipped: %s", s->step, why);
         return false;
     }
     while (c->in_flight >= c->options.in_flight) {
@@ -185,6 +205,7 @@ pawl_code pawl_ckpt_save(struct pawl_ckpt *c, const struct pawl_ckpt_save *wante
     if (id != NULL) *id = 0;
     pawl_code code = check_save(c, &save, e);
     if (code == PAWL_OK) code = check_step(c, &save, e);
+    if (code == PAWL_OK) code = check_data(&save, e);
     if (code == PAWL_OK && !c->has_thread && save.copies > 1) code = saver_widen(c, save.copies, e);
     if (code == PAWL_OK && !c->has_thread) code = saver_start(c, e);
     if (code != PAWL_OK) return code;

@@ -142,9 +142,10 @@ struct pawl_ckpt {
     pthread_cond_t for_caller, for_keeper;
     pthread_t thread;
     bool has_thread, nudged, stop, sleeping_in_engine;
-    int64_t stop_deadline_ns;
-    struct task *tasks, **tasks_end; /* oldest first */
-    uint32_t in_flight, undecided;   /* queued and running; committed */
+    int64_t stop_deadline_ns, stop_begin_ns; /* begin: of the wait for other ranks; 0: not yet */
+    int64_t patience_ns;                     /* for other ranks, when closing without a deadline */
+    struct task *tasks, **tasks_end;         /* oldest first */
+    uint32_t in_flight, undecided;           /* queued and running; committed */
     uint64_t next_id;
     struct outcome *outcomes; /* [SAVER_OUTCOMES], by id */
     struct pawl_ckpt_event *events;
@@ -153,7 +154,10 @@ struct pawl_ckpt {
     struct pawl_error untold;                      /* the first failure that no call returned */
     struct pawl_error tolerated; /* the first of the failures in a row that were only told as events */
     uint64_t pending_id, untold_id, tolerated_id;
-    char waits_for[256]; /* whom the oldest undecided step waits for */
+    uint64_t failed_step;      /* the newest that failed; a larger durable one ends the row of failures */
+    struct pawl_error starved; /* the newest save skipped because of other ranks; code OK: none since the */
+    uint64_t starved_step;     /* newest durable step */
+    char waits_for[256];       /* whom the oldest undecided step waits for */
     struct saver_skip skips[SAVER_SKIPS_MAX];
     uint32_t skip_count;
     struct pawl_error fenced; /* another start took over: every later save is refused */
@@ -191,8 +195,9 @@ void saver_tell(struct pawl_ckpt *c); /* callbacks; takes the mutex itself */
 
 /* keeper.c */
 pawl_code saver_start(struct pawl_ckpt *c, struct pawl_error *e);
-void saver_nudge(struct pawl_ckpt *c);                               /* under the mutex */
-void saver_drain(struct pawl_ckpt *c, const struct pawl_error *why); /* after the thread: gives up the rest */
+void saver_nudge(struct pawl_ckpt *c); /* under the mutex */
+/* After the thread: gives up the rest. *undecided: of the newest step that the group has not decided. */
+void saver_drain(struct pawl_ckpt *c, const struct pawl_error *why, struct pawl_error *undecided);
 int saver_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns); /* 0 or ETIMEDOUT */
 
 /* resume.c: the newest complete step of the set that is not marked bad, by lineage; UINT32_MAX: none. */

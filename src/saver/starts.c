@@ -82,6 +82,15 @@ static uint64_t number_of(const char *name) {
     return number != 0 && (*end == 0 || strcmp(end, RESUME_SUFFIX) == 0) ? number : 0;
 }
 
+/* Names of starts, with possible numbers: the next start takes a larger one. */
+static pawl_code list_starts(const struct saver_run *run, char ***names, uint32_t *count,
+                             struct pawl_error *e) {
+    pawl_code code = run_list(run, STARTS_FOLDER, names, count, e);
+    for (uint32_t i = 0; i < *count && code == PAWL_OK; i++)
+        code = run_check_number(run, STARTS_FOLDER, (*names)[i], number_of((*names)[i]), e);
+    return code;
+}
+
 struct claim {
     uint32_t ranks;
     char token[STARTS_TOKEN_BYTES];
@@ -130,7 +139,7 @@ static pawl_code find(const struct saver_run *run, const char *token, uint32_t r
     char **names = NULL;
     uint32_t count = 0;
     *out = (struct found){0};
-    pawl_code code = run_list(run, STARTS_FOLDER, &names, &count, e);
+    pawl_code code = list_starts(run, &names, &count, e);
     for (uint32_t i = 0; i < count && code == PAWL_OK; i++) {
         uint64_t number = number_of(names[i]);
         if (number > out->largest) out->largest = number;
@@ -228,7 +237,7 @@ pawl_code starts_any_other(const struct saver_run *run, const char *token, bool 
     char **names = NULL;
     uint32_t count = 0;
     *any = false;
-    pawl_code code = run_list(run, STARTS_FOLDER, &names, &count, e);
+    pawl_code code = list_starts(run, &names, &count, e);
     for (uint32_t i = 0; i < count && code == PAWL_OK; i++) {
         struct claim claim;
         if (number_of(names[i]) == 0 || strchr(names[i], '.') != NULL) continue;
@@ -244,8 +253,8 @@ pawl_code starts_overtaken(const struct saver_run *run, uint64_t incarnation, ui
     char **names = NULL;
     uint32_t count = 0;
     *later = 0;
-    pawl_code code = run_list(run, STARTS_FOLDER, &names, &count, e);
-    for (uint32_t i = 0; i < count; i++)
+    pawl_code code = list_starts(run, &names, &count, e);
+    for (uint32_t i = 0; i < count && code == PAWL_OK; i++)
         if (number_of(names[i]) > incarnation) *later = number_of(names[i]);
     store_names_free(names, count);
     return code;

@@ -18,7 +18,8 @@ static void take(struct pawl_ckpt *c, const struct pawl_tune_result *result) {
     if (!fits) return; /* measured by another version with other bounds */
     if (o->in_flight == 0) o->in_flight = point->in_flight;
     if (o->writers == 0) o->writers = point->writers;
-    if (o->chunk_bytes == 0) o->chunk_bytes = point->chunk_bytes;
+    bool staged = o->staging_bytes == 0 || o->staging_bytes >= point->chunk_bytes;
+    if (o->chunk_bytes == 0 && staged) o->chunk_bytes = point->chunk_bytes;
     c->tuned = pawl_cadence_of(&result->need, &result->choice);
 }
 

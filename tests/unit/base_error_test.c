@@ -40,6 +40,21 @@ static void a_cause_longer_than_its_place_is_cut_and_terminated(void **state) {
     assert_string_equal(e.text, "around: short");
 }
 
+static void control_characters_are_escaped_so_that_a_cause_is_one_line(void **state) {
+    (void)state;
+    struct pawl_error e;
+    error_set(&e, PAWL_CORRUPT, 0, "file: '%s'", "two\nlines\x1b[2J\x7f \xc3\xa9");
+    assert_string_equal(e.text, "file: 'two\\nlines\\x1b[2J\\x7f \xc3\xa9'");
+    error_wrap(&e, "a\tb");
+    assert_string_equal(e.text, "a\\x09b: file: 'two\\nlines\\x1b[2J\\x7f \xc3\xa9'");
+    char many[2 * sizeof e.text];
+    memset(many, '\n', sizeof many - 1);
+    many[sizeof many - 1] = 0;
+    error_set(&e, PAWL_CORRUPT, 0, "%s", many);
+    assert_null(strchr(e.text, '\n'));
+    assert_true(strlen(e.text) > sizeof e.text / 2 && strlen(e.text) < sizeof e.text);
+}
+
 static void every_code_has_a_name_a_text_and_an_exit_code_of_its_class(void **state) {
     (void)state;
     for (int code = PAWL_OK; code <= PAWL_INTERNAL; code++) {
@@ -60,6 +75,7 @@ int main(void) {
         cmocka_unit_test(the_cause_names_the_errno_and_what_was_done),
         cmocka_unit_test(a_null_error_is_allowed),
         cmocka_unit_test(a_cause_longer_than_its_place_is_cut_and_terminated),
+        cmocka_unit_test(control_characters_are_escaped_so_that_a_cause_is_one_line),
         cmocka_unit_test(every_code_has_a_name_a_text_and_an_exit_code_of_its_class),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -192,6 +192,31 @@ static void start_without_a_decision_is_decided_by_whoever_comes(void **unused) 
     skit_remove(path);
 }
 
+static void number_that_no_start_can_have_is_refused_naming_the_file(void **unused) {
+    (void)unused;
+    static const char *const names[][2] = {{"starts", "18446744073709551615"},
+                                           {"starts", "1000000000000000001"},
+                                           {"starts", "99999999999999999999.resume"},
+                                           {"scratch", "18446744073709551615"},
+                                           {"bad", "3-18446744073709551615"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *path = skit_folder(), named[128];
+        struct saver_run run = open_run(path);
+        struct looked l = {0};
+        struct pawl_ckpt *c = NULL;
+        struct pawl_error why = {0};
+        SKIT_MUST(run_make(&run, names[i][0], names[i][1], "pawl start 1\nranks 2\ntoken a\n", e));
+        snprintf(named, sizeof named, "%s/%s", names[i][0], names[i][1]);
+        pawl_code code = pawl_ckpt_open(&(struct pawl_ckpt_options){.path = path}, &c, &why);
+        if (code != PAWL_CORRUPT || strstr(why.text, named) == NULL)
+            fail_msg("%s: %s %s", named, pawl_code_name(code), why.text);
+        run_remove(&run, names[i][0], names[i][1]);
+        assert_int_equal(join(&run, "b", 2, &l).incarnation, 1);
+        run_close(&run);
+        skit_remove(path);
+    }
+}
+
 static void damaged_file_of_a_start_is_an_error_that_names_it(void **unused) {
     (void)unused;
     static const char *const texts[] = {"", "pawl start 1\nranks 2\ntoken \n",
@@ -208,6 +233,7 @@ static void damaged_file_of_a_start_is_an_error_that_names_it(void **unused) {
         write_text(&run, "starts", "1", texts[i]);
         assert_int_equal(starts_join(&run, "a", 2, &looks, &s, &why), PAWL_CORRUPT);
         assert_non_null(strstr(why.text, "starts/1"));
+        assert_null(strchr(why.text, '\n')); /* what it holds is quoted, in one line */
         run_close(&run);
         skit_remove(path);
     }
@@ -249,6 +275,7 @@ int main(void) {
         cmocka_unit_test(marks_read_back_and_other_names_are_ignored),
         cmocka_unit_test(second_rank_takes_the_word_of_the_first_without_looking),
         cmocka_unit_test(start_without_a_decision_is_decided_by_whoever_comes),
+        cmocka_unit_test(number_that_no_start_can_have_is_refused_naming_the_file),
         cmocka_unit_test(damaged_file_of_a_start_is_an_error_that_names_it),
         cmocka_unit_test(later_start_is_seen_by_the_earlier_and_cleaning_keeps_the_newest),
     };

@@ -209,6 +209,99 @@ static void arguments_are_refused_by_name(void **unused) {
     storesim_free(sim.disk);
 }
 
+static void options_are_refused_by_name_and_stay_the_callers(void **unused) {
+    (void)unused;
+    char *path = skit_folder();
+    char *empty = strdup(""); /* freed by the test: pawl may not */
+    const struct pawl_ckpt_group group = {.incarnation = UINT64_MAX};
+    const struct {
+        struct pawl_ckpt_options options;
+        const char *named;
+    } cases[] = {
+        {{.path = NULL}, "options.path"},
+        {{.path = empty}, "options.path"},
+        {{.path = path, .rank = 1}, "options.rank"},
+        {{.path = path, .keep = 65}, "options.keep"},
+        {{.path = path, .staging_bytes = 1}, "options.staging_bytes"},
+        {{.path = path, .staging_bytes = 8192, .chunk_bytes = 12288}, "options.staging_bytes"},
+        {{.path = path, .group = &group}, "options.group->incarnation"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct pawl_ckpt *c = NULL;
+        struct pawl_error why = {0};
+        assert_int_equal(pawl_ckpt_open(&cases[i].options, &c, &why), PAWL_ARGUMENT);
+        assert_null(c);
+        if (strstr(why.text, cases[i].named) == NULL)
+            fail_msg("'%s' does not name %s", why.text, cases[i].named);
+    }
+    free(empty);
+    skit_remove(path);
+}
+
+static void staging_memory_given_is_never_exceeded(void **unused) {
+    (void)unused;
+    static const uint64_t given[] = {4096, 8192, 10000, 1 << 20, 100 << 20};
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+        char *path = skit_folder();
+        struct skit_rank r = skit_open(&(struct pawl_ckpt_options){.path = path, .staging_bytes = given[i]},
+                                       skit_state_new(0, 1, 0));
+        skit_wait(&r, skit_save(&r, 1), PAWL_CKPT_UNTIL_DURABLE);
+        struct pawl_ckpt_status s;
+        pawl_ckpt_status(r.c, &s);
+        assert_in_range(s.staging_bytes, 4096, given[i]);
+        assert_in_range(s.staging_used_bytes, 1, s.staging_bytes);
+        skit_close(&r);
+        r = skit_open(&(struct pawl_ckpt_options){.path = path}, skit_state_new(0, 1, 0));
+        uint64_t step = 0;
+        SKIT_MUST(pawl_ckpt_resume(r.c, r.state, &step, e));
+        assert_true(skit_is(r.memory, 1));
+        skit_close(&r);
+        skit_remove(path);
+    }
+}
+
+static void tensor_without_an_address_is_refused_by_save_and_an_empty_one_is_not(void **unused) {
+    (void)unused;
+    struct sim sim = sim_new();
+    struct skit_rank r = open_sim(&sim, &(struct pawl_ckpt_options){0});
+    uint64_t two = 2, none = 0;
+    int32_t bytes[2] = {7, 8};
+    const struct pawl_tensor tensors[] = {
+        {.name = "there", .dtype = PAWL_I32, .rank = 1, .shape = &two, .data = bytes},
+        {.name = "empty", .dtype = PAWL_I32, .rank = 1, .shape = &none},
+        {.name = "lost", .dtype = PAWL_I32, .rank = 1, .shape = &two}};
+    struct pawl_ckpt_state *state = NULL;
+    SKIT_MUST(pawl_ckpt_declare(r.c, tensors, 3, &state, e));
+    void *data[3] = {bytes, NULL, bytes}, *holes[3] = {NULL, NULL, bytes};
+    struct pawl_ckpt_save save = {.state = state, .step = 1};
+    struct pawl_error why = {0};
+    uint64_t id = 0;
+    assert_int_equal(pawl_ckpt_save(r.c, &save, &id, &why), PAWL_ARGUMENT);
+    if (strstr(why.text, "'lost'") == NULL) fail_msg("%s", why.text);
+    save.data = holes;
+    assert_int_equal(pawl_ckpt_save(r.c, &save, &id, &why), PAWL_ARGUMENT);
+    if (strstr(why.text, "'there'") == NULL) fail_msg("%s", why.text);
+    save.data = data;
+    SKIT_MUST(pawl_ckpt_save(r.c, &save, &id, e));
+    skit_wait(&r, id, PAWL_CKPT_UNTIL_DURABLE);
+    skit_close(&r);
+    storesim_free(sim.disk);
+}
+
+static void name_of_the_formats_own_data_is_refused_as_such(void **unused) {
+    (void)unused;
+    struct sim sim = sim_new();
+    struct skit_rank r = open_sim(&sim, &(struct pawl_ckpt_options){0});
+    const struct pawl_tensor tensor = {.name = "__metadata__", .dtype = PAWL_I32, .data = &sim};
+    struct pawl_ckpt_state *state = NULL;
+    struct pawl_error why = {0};
+    assert_int_equal(pawl_ckpt_declare(r.c, &tensor, 1, &state, &why), PAWL_ARGUMENT);
+    if (strstr(why.text, "safetensors") == NULL || strstr(why.text, "__pawl_") != NULL)
+        fail_msg("%s", why.text);
+    skit_close(&r);
+    storesim_free(sim.disk);
+}
+
 /* ---- a device that waits for the test ---- */
 
 struct gate {
@@ -659,6 +752,10 @@ int main(void) {
         cmocka_unit_test(close_finishes_what_was_asked_for),
         cmocka_unit_test(failure_that_was_returned_is_not_returned_by_close_again),
         cmocka_unit_test(arguments_are_refused_by_name),
+        cmocka_unit_test(options_are_refused_by_name_and_stay_the_callers),
+        cmocka_unit_test(staging_memory_given_is_never_exceeded),
+        cmocka_unit_test(tensor_without_an_address_is_refused_by_save_and_an_empty_one_is_not),
+        cmocka_unit_test(name_of_the_formats_own_data_is_refused_as_such),
         cmocka_unit_test(full_skips_by_policy_counted_and_told),
         cmocka_unit_test(full_blocks_by_default_until_one_ended),
         cmocka_unit_test(fence_and_wait_time_out_naming_the_step_and_then_succeed),
