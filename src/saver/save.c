@@ -96,7 +96,8 @@ static pawl_code place_data(const struct pawl_ckpt_save *s, struct task_share *s
     for (uint32_t i = 0; i < share->plan->count; i++) {
         bool whole = share->plan->part_count == 1;
         uint8_t *base = s->data[whole ? i : share->plan->share.source[i]];
-        share->data[i] = base + (whole ? 0 : share->plan->share.offset[i]);
+        uint64_t offset = whole ? 0 : share->plan->share.offset[i];
+        share->data[i] = base != NULL ? base + offset : NULL; /* an empty tensor may have no address */
     }
     return PAWL_OK;
 }
