@@ -64,10 +64,10 @@ const char *ckpt_size(uint64_t bytes, char out[32]);  /* "1.5 GB" */
 const char *ckpt_time(int64_t seconds, char out[32]); /* "2026-01-31 12:00:00", "-" */
 /* JSON from the library, freed; null: no memory. */
 int ckpt_put_json(char *json);
-/* Everything printed; 0 or the exit code of a failed write. */
-int ckpt_flush(void);
 /* The last line on the screen: the cause. Returns the exit code. */
 int ckpt_fail(pawl_code code, const struct pawl_error *e);
+/* Measuring was ended by a signal, after which it cleaned up: ends the process as the signal would have. */
+int ckpt_stopped(int by_signal);
 /* Flushes, then 0 or the error's line. */
 int ckpt_end(pawl_code code, const struct pawl_error *e);
 

@@ -3,7 +3,6 @@
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,14 +73,6 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 
 static const struct argp parser = {option_list, parse, "DIR", doc, NULL, NULL, NULL};
 
-static int print_help(void) {
-    char name[] = "pawl ckpt bench", *codes = cli_exit_codes();
-    argp_help(&parser, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
-    printf("%s%s", examples, codes != NULL ? codes : "");
-    free(codes);
-    return fflush(stdout) == 0 ? 0 : cli_error(PAWL_IO, "writing the help: %s", strerror(errno));
-}
-
 static void print_text(const struct pawl_bench_result *r) {
     char a[PAWL_AMOUNT_TEXT], b[PAWL_AMOUNT_TEXT];
     printf("saves of %s by %s; medians of %u rounds\n\n", pawl_bytes_text(r->bytes, a), r->store, r->rounds);
@@ -101,16 +92,9 @@ static void print_text(const struct pawl_bench_result *r) {
 }
 
 static int print_result(const struct arguments *a, const struct pawl_bench_result *r) {
-    if (a->json) {
-        char *text = pawl_bench_json(r);
-        if (text == NULL) return cli_error(PAWL_MEMORY, "no memory to print");
-        fputs(text, stdout);
-        free(text);
-    } else {
-        print_text(r);
-    }
-    if (fflush(stdout) == 0 && ferror(stdout) == 0) return 0;
-    return cli_error(PAWL_IO, "writing to the standard output: %s", strerror(errno));
+    if (a->json) return ckpt_put_json(pawl_bench_json(r));
+    print_text(r);
+    return cli_flush();
 }
 
 static int run(const struct arguments *a) {
@@ -118,16 +102,13 @@ static int run(const struct arguments *a) {
     struct pawl_error e = {0};
     if (a->problem.text[0] != 0)
         return cli_error(PAWL_ARGUMENT, "%s; see pawl ckpt bench --help", a->problem.text);
-    if (a->help) return print_help();
+    if (a->help) return cli_argp_help(&parser, "pawl ckpt bench", examples, stdout);
     if (a->options.dir == NULL)
         return cli_error(PAWL_ARGUMENT,
                          "the folder is missing: pawl ckpt bench DIR; see pawl ckpt bench --help");
     pawl_code code = pawl_bench(&a->options, &result, &e);
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
-    if (result.stopped_by == 0) return print_result(a, &result);
-    fprintf(stderr, "pawl: stopped by a signal; what was made for measuring is removed\n");
-    raise(result.stopped_by); /* ends as the signal would have ended it */
-    return 128 + result.stopped_by;
+    return result.stopped_by == 0 ? print_result(a, &result) : ckpt_stopped(result.stopped_by);
 }
 
 int cli_ckpt_bench(int argc, char **argv) {

@@ -49,7 +49,7 @@ static int print_result(const struct ckpt_args *a, struct pawl_inspect_changes *
         exit_code = ckpt_put_json(pawl_inspect_changes_json(changes, dry_run));
     } else {
         print_changes(changes, dry_run);
-        exit_code = ckpt_flush();
+        exit_code = cli_flush();
     }
     pawl_inspect_changes_free(changes);
     return exit_code;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static int print_usage(const struct ckpt_usage *u) {
     char *codes = cli_exit_codes();
     printf("\nExamples:\n%s\n%s", u->examples, codes != NULL ? codes : "");
     free(codes);
-    return ckpt_flush();
+    return cli_flush();
 }
 
 struct table { /* for getopt_long */
@@ -202,16 +203,17 @@ const char *ckpt_time(int64_t seconds, char out[32]) {
     return out;
 }
 
-int ckpt_flush(void) {
-    if (fflush(stdout) == 0 && ferror(stdout) == 0) return 0;
-    return cli_error(PAWL_IO, "writing to the standard output: %s", strerror(errno));
-}
-
 int ckpt_put_json(char *json) {
     if (json == NULL) return cli_error(PAWL_MEMORY, "no memory to print");
     fputs(json, stdout);
     free(json);
-    return ckpt_flush();
+    return cli_flush();
+}
+
+int ckpt_stopped(int by_signal) {
+    fprintf(stderr, "pawl: stopped by a signal; what was made for measuring is removed\n");
+    raise(by_signal);
+    return 128 + by_signal;
 }
 
 int ckpt_fail(pawl_code code, const struct pawl_error *e) {
@@ -222,7 +224,7 @@ int ckpt_fail(pawl_code code, const struct pawl_error *e) {
 }
 
 int ckpt_end(pawl_code code, const struct pawl_error *e) {
-    int failed = ckpt_flush();
+    int failed = cli_flush();
     if (failed != 0) return failed;
     return code == PAWL_OK ? 0 : ckpt_fail(code, e);
 }

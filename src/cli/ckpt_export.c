@@ -68,7 +68,7 @@ static int run_export(const struct ckpt_args *a, const struct pawl_inspect_expor
            ckpt_size(done.bytes, size), done.files, done.files == 1 ? "file" : "files");
     ckpt_put(done.path);
     putchar('\n');
-    return ckpt_flush();
+    return cli_flush();
 }
 
 int cli_ckpt_export(int argc, char **argv) {
@@ -190,7 +190,7 @@ int cli_ckpt_diff(int argc, char **argv) {
         exit_code = ckpt_put_json(pawl_inspect_diff_json(diff));
     } else {
         print_diff(diff);
-        exit_code = ckpt_flush();
+        exit_code = cli_flush();
     }
     pawl_inspect_diff_free(diff);
     return exit_code != 0 ? exit_code : differs;

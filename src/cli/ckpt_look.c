@@ -101,7 +101,7 @@ int cli_ckpt_ls(int argc, char **argv) {
         print_folder(in);
         print_steps(in);
         print_problems(in);
-        exit_code = ckpt_flush();
+        exit_code = cli_flush();
     }
     pawl_inspect_close(in);
     return exit_code != 0 ? exit_code : ckpt_end(code, &e);

@@ -4,7 +4,6 @@
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,14 +142,6 @@ static const struct argp parser = {option_list, parse, "DIR", doc, NULL, NULL, N
 
 /* ---- output ---- */
 
-static int print_help(void) {
-    char name[] = "pawl ckpt tune", *codes = cli_exit_codes();
-    argp_help(&parser, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
-    printf("%s%s", examples, codes != NULL ? codes : "");
-    free(codes);
-    return fflush(stdout) == 0 ? 0 : cli_error(PAWL_IO, "writing the help: %s", strerror(errno));
-}
-
 static void print_device(const struct pawl_tune_result *r) {
     char a[PAWL_AMOUNT_TEXT], b[PAWL_AMOUNT_TEXT];
     const struct pawl_device *d = &r->device;
@@ -200,18 +191,11 @@ static void print_choice(const struct pawl_tune_result *r) {
 }
 
 static int print_result(const struct arguments *a, const struct pawl_tune_result *r) {
-    if (a->json) {
-        char *text = pawl_tune_json(r);
-        if (text == NULL) return cli_error(PAWL_MEMORY, "no memory to print");
-        fputs(text, stdout);
-        free(text);
-    } else {
-        print_device(r);
-        print_points(r);
-        print_choice(r);
-    }
-    if (fflush(stdout) == 0 && ferror(stdout) == 0) return 0;
-    return cli_error(PAWL_IO, "writing to the standard output: %s", strerror(errno));
+    if (a->json) return ckpt_put_json(pawl_tune_json(r));
+    print_device(r);
+    print_points(r);
+    print_choice(r);
+    return cli_flush();
 }
 
 static int run(const struct arguments *a) {
@@ -219,7 +203,7 @@ static int run(const struct arguments *a) {
     struct pawl_error e = {0};
     if (a->problem.text[0] != 0)
         return cli_error(PAWL_ARGUMENT, "%s; see pawl ckpt tune --help", a->problem.text);
-    if (a->help) return print_help();
+    if (a->help) return cli_argp_help(&parser, "pawl ckpt tune", examples, stdout);
     if (a->options.dir == NULL)
         return cli_error(PAWL_ARGUMENT,
                          "the folder is missing: pawl ckpt tune DIR; see pawl ckpt tune --help");
@@ -229,10 +213,7 @@ static int run(const struct arguments *a) {
         return cli_error(PAWL_ARGUMENT, "option --iteration-time is missing: of one iteration, like 60ms");
     pawl_code code = pawl_tune(&a->options, &result, &e);
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
-    if (result.stopped_by == 0) return print_result(a, &result);
-    fprintf(stderr, "pawl: stopped by a signal; what was made for measuring is removed\n");
-    raise(result.stopped_by); /* ends as the signal would have ended it */
-    return 128 + result.stopped_by;
+    return result.stopped_by == 0 ? print_result(a, &result) : ckpt_stopped(result.stopped_by);
 }
 
 int cli_ckpt_tune(int argc, char **argv) {

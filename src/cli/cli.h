@@ -3,6 +3,7 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+#include <argp.h>
 #include <stdio.h>
 
 #include <pawl/train.h>
@@ -19,6 +20,11 @@ int cli_error(pawl_code code, const char *format, ...) __attribute__((format(pri
 
 /* Text for --help: every exit code with its meanings. malloc'ed; null without memory. */
 char *cli_exit_codes(void);
+
+/* The help that argp makes, examples, exit codes; `name` is what people type. Returns the exit code. */
+int cli_argp_help(const struct argp *parser, const char *name, const char *examples, FILE *out);
+/* The result was printed: 0, or the exit code of a failed write, which is one, unlike that of progress. */
+int cli_flush(void);
 
 void cli_summary(const struct pawl_train_report *report, const char *report_path, FILE *out);
 

@@ -1,4 +1,5 @@
 /* What the command prints besides the library's progress: errors, exit codes, the summary of a run. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -75,4 +76,18 @@ void cli_summary(const struct pawl_train_report *r, const char *report_path, FIL
     fprintf(out, "newest durable     step %" PRIu64 "\n", r->last_durable_step);
     fprintf(out, "weights sha256     %s\n", r->weights_sha256);
     if (report_path != NULL) fprintf(out, "report             %s\n", report_path);
+}
+
+int cli_argp_help(const struct argp *parser, const char *name, const char *examples, FILE *out) {
+    char *codes = cli_exit_codes(), own[64]; /* argp wants it writable */
+    snprintf(own, sizeof own, "%s", name);
+    argp_help(parser, out, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, own);
+    fprintf(out, "%s%s", examples, codes != NULL ? codes : "");
+    free(codes);
+    return fflush(out) == 0 ? 0 : cli_error(PAWL_IO, "writing the help: %s", strerror(errno));
+}
+
+int cli_flush(void) {
+    if (fflush(stdout) == 0 && ferror(stdout) == 0) return 0;
+    return cli_error(PAWL_IO, "writing to the standard output: %s", strerror(errno));
 }

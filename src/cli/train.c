@@ -162,25 +162,13 @@ static int print_usage(void) {
     return fflush(stdout) == 0 ? 0 : cli_error(PAWL_IO, "writing the help: %s", strerror(errno));
 }
 
-int cli_train_help(FILE *out) {
-    char name[] = "pawl train", *codes = cli_exit_codes();
-    argp_help(&parser, out, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
-    fprintf(out, "%s%s", examples, codes != NULL ? codes : "");
-    free(codes);
-    return fflush(out) == 0 ? 0 : cli_error(PAWL_IO, "writing the help: %s", strerror(errno));
-}
-
-/* A failure to print the result is one, unlike a failure to print progress. */
-static int flush_result(void) {
-    if (fflush(stdout) == 0 && ferror(stdout) == 0) return 0;
-    return cli_error(PAWL_IO, "writing to the standard output: %s", strerror(errno));
-}
+int cli_train_help(FILE *out) { return cli_argp_help(&parser, "pawl train", examples, out); }
 
 static int print_text(char *text) {
     if (text == NULL) return cli_error(PAWL_MEMORY, "no memory to print");
     fputs(text, stdout);
     free(text);
-    return flush_result();
+    return cli_flush();
 }
 
 static int print_summary(const struct arguments *a, const struct pawl_train_report *report) {
@@ -191,7 +179,7 @@ static int print_summary(const struct arguments *a, const struct pawl_train_repo
     cli_summary(report, shown, stdout);
     free(path);
     free(dir);
-    return flush_result();
+    return cli_flush();
 }
 
 static int run(const struct arguments *a) {
