@@ -88,7 +88,7 @@ static void put_stage(const struct chart *c, uint32_t s, struct areas *a) {
     svg_text_end(c->o);
 }
 
-pawl_code plan_areas_put(const struct chart *c, struct pawl_error *e) {
+pawl_code show_areas_put(const struct chart *c, struct pawl_error *e) {
     struct areas *a = malloc(sizeof *a);
     if (a == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for the areas of the chart");
     for (uint32_t s = 0; s < c->v->ir->stages; s++) {

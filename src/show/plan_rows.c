@@ -135,7 +135,7 @@ static void put_worker(const struct chart *c, uint32_t w, double y) {
     }
 }
 
-void plan_rows_put(const struct chart *c) {
+void show_rows_put(const struct chart *c) {
     for (uint32_t s = 0; s < c->v->ir->stages; s++) {
         double y = chart_stage_y(c, s);
         svg_text_begin(c->o, "b", 20, y + chart_stage_height(c) / 2 + 4);

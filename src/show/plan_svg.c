@@ -311,9 +311,9 @@ static pawl_code put_chart(struct chart *c, struct pawl_error *e) {
     c->height = legend(c, legend_y, false) + 20;
     put_frame(c);
     if (c->areas)
-        code = plan_areas_put(c, e);
+        code = show_areas_put(c, e);
     else
-        plan_rows_put(c);
+        show_rows_put(c);
     put_marks(c);
     legend(c, legend_y, true);
     svg_end(c->o);

@@ -26,7 +26,7 @@ static inline double chart_stage_height(const struct chart *c) {
     return c->areas ? c->row : c->v->ir->pipelines * (c->row + c->row_gap) - c->row_gap;
 }
 
-void plan_rows_put(const struct chart *c);
-pawl_code plan_areas_put(const struct chart *c, struct pawl_error *e);
+void show_rows_put(const struct chart *c);
+pawl_code show_areas_put(const struct chart *c, struct pawl_error *e);
 
 #endif

@@ -82,8 +82,8 @@ static void put_key_line(struct out *o, const struct scale *scale) {
     out_text(o, ", . waits\n");
 }
 
-bool timeline_put(struct out *o, const struct view *v, uint32_t columns, struct pawl_error *e,
-                  pawl_code *code) {
+bool show_timeline_put(struct out *o, const struct view *v, uint32_t columns, struct pawl_error *e,
+                       pawl_code *code) {
     size_t head = digits_of(v->ir->pipelines - 1) + digits_of(v->ir->stages - 1) + 3;
     struct scale scale = {.v = v};
     if (v->workers > ROWS_MAX || columns <= head + 1) return false;
@@ -151,7 +151,7 @@ static void put_stage(struct out *o, const struct view *v, uint32_t s) {
     out_char(o, '\n');
 }
 
-void table_put(struct out *o, const struct view *v) {
+void show_table_put(struct out *o, const struct view *v) {
     out_text(o, "stage  live forwards each guests      busy in %    from         to       memory at most\n");
     for (uint32_t s = 0; s < v->ir->stages; s++) put_stage(o, v, s);
 }

@@ -225,7 +225,7 @@ pawl_code show_plan_text(const struct pawl_plan *plan, FILE *file, struct pawl_e
     put_planning(&o, &v);
     put_warnings(&o, plan->warnings);
     out_char(&o, '\n');
-    if (!timeline_put(&o, &v, columns_of(file), e, &code) && code == PAWL_OK) table_put(&o, &v);
+    if (!show_timeline_put(&o, &v, columns_of(file), e, &code) && code == PAWL_OK) show_table_put(&o, &v);
     view_close(&v);
     return code == PAWL_OK ? out_end(&o, "plan as text", e) : code;
 }

@@ -5,9 +5,9 @@
 #include "show/view.h"
 
 /* A row of characters per worker. False, and nothing written, if it does not fit `columns`. */
-bool timeline_put(struct out *o, const struct view *v, uint32_t columns, struct pawl_error *e,
-                  pawl_code *code);
+bool show_timeline_put(struct out *o, const struct view *v, uint32_t columns, struct pawl_error *e,
+                       pawl_code *code);
 /* A line per stage. */
-void table_put(struct out *o, const struct view *v);
+void show_table_put(struct out *o, const struct view *v);
 
 #endif
