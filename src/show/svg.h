@@ -9,6 +9,7 @@
 #include "show/out.h"
 
 #define SVG_TEXT    12.0 /* size of plain text */
+#define SVG_LEAST   8.0  /* size of the smallest text */
 #define SVG_COLOURS 8u   /* line styles of svg_begin, classes c0 .. c7 */
 
 /* Everything before the first element. `title` and `about` are what a screen reader and a tooltip say. */
