@@ -1,6 +1,6 @@
 /* pawl_plan_make: joins the parts of the planner, and what users see of a plan.
  *
- *   check ─► costs ─► normalize ─► route ─► order ─► share ─► exact ─► ir_check ─► plan
+ *   check ─► costs ─► normalize ─► route ─► order ─► share ─► search ─► exact ─► ir_check ─► plan
  *
  * Every plan passes ir_check before anybody gets it; one that does not is an error of ours, unless a fixed
  * order needs more memory than there is. Tested in tests/unit/plan_make_test.c,
@@ -68,10 +68,11 @@ static pawl_code run(struct make *m, double *check_ms) {
     plan_costs_warn(m);
     code = make_normalize(m);
     if (code == PAWL_OK) code = make_route(m);
-    if (code == PAWL_OK) code = make_order(m, m->route, &m->ir, &m->times);
+    if (code == PAWL_OK) code = make_order(m, m->route, 0, &m->ir, &m->times);
     if (code != PAWL_OK) return code;
     m->bound = make_bound(m);
     code = make_share(m);
+    if (code == PAWL_OK) code = make_search(m);
     if (code == PAWL_OK && m->request->exact) code = make_exact(m);
     return code == PAWL_OK ? check_plan(m, check_ms) : code;
 }
@@ -150,7 +151,7 @@ static pawl_code show(struct make *m, struct pawl_plan *p) {
 static const char *engine_of(const struct make *m) {
     if (m->exact_ran) return m->request->engine != NULL ? m->request->engine : "z3";
     if (!plan_is_listed(m->request->policy)) return "rule";
-    return m->list.rounds > 0 ? "list+search" : "list";
+    return m->searched ? "list+search" : "list";
 }
 
 static pawl_code summarize(struct make *m, struct pawl_plan *p) {

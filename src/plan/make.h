@@ -32,6 +32,7 @@ struct make {
     struct ir_plan *ir;
     struct sim_result times;
     uint64_t bound;
+    bool searched;
     struct plan_exact_result exact;
     bool exact_ran;
     struct bytes warnings;
@@ -51,10 +52,12 @@ void plan_costs_warn(struct make *m);
 /* make_route.c: who is dead, who moves, who executes what. */
 pawl_code make_normalize(struct make *m);
 pawl_code make_route(struct make *m);
-/* make_order.c: the best order of a route within the budget; m->ir and m->times. */
+/* make_order.c: the best order of a route after so many rounds of search, and its times. */
 void make_options(struct make *m);
-pawl_code make_order(struct make *m, const struct plan_route *route, struct ir_plan **ir,
+pawl_code make_order(struct make *m, const struct plan_route *route, uint32_t rounds, struct ir_plan **ir,
                      struct sim_result *times);
+/* Searches for a better order of m->route, as the budget says, if there may be one. */
+pawl_code make_search(struct make *m);
 bool make_peers_only(const struct make *m); /* nobody executes chunks of another stage than its own */
 uint64_t make_bound(const struct make *m);
 pawl_code make_exact(struct make *m);

@@ -7,7 +7,7 @@
 /* Local search by default: so many instructions are listed again altogether, at most so many times. It is
  * counted, not timed, so that the same request gives the same plan on any machine. One core lists some
  * million of them a second (bench/plan_latency.c). */
-#define SEARCH_INSTRUCTIONS 6000u
+#define SEARCH_INSTRUCTIONS 60000u
 #define SEARCH_ROUNDS_MAX   200u
 /* A guard for machines far slower than any that was thought of. */
 #define SEARCH_GUARD_S 10.0
@@ -30,22 +30,45 @@ void make_options(struct make *m) {
     if (r->search_s < 0) m->list.rounds = 0;
 }
 
-static pawl_code order(struct make *m, const struct plan_route *route, struct ir_plan **ir) {
+static pawl_code order(struct make *m, const struct plan_route *route, uint32_t rounds, struct ir_plan **ir) {
     if (!plan_is_listed(m->request->policy))
         return plan_baseline(m->request->policy, route, m->costs, ir, m->e);
     struct plan_list_options options = m->list;
     options.bound = plan_bound_route(route, m->costs, &options);
+    options.rounds = rounds;
     return plan_list(route, m->costs, &options, ir, m->e);
 }
 
-pawl_code make_order(struct make *m, const struct plan_route *route, struct ir_plan **ir,
+pawl_code make_order(struct make *m, const struct plan_route *route, uint32_t rounds, struct ir_plan **ir,
                      struct sim_result *times) {
-    pawl_code code = order(m, route, ir);
+    pawl_code code = order(m, route, rounds, ir);
     if (code == PAWL_OK) code = sim_run(*ir, m->costs, m->list.staggered, NULL, times, m->e);
     if (code == PAWL_OK) return PAWL_OK;
     ir_plan_free(*ir);
     *ir = NULL;
     return code;
+}
+
+/* Search begins with the list schedule anew, so that it can only be better. */
+pawl_code make_search(struct make *m) {
+    struct ir_plan *ir = NULL;
+    struct sim_result times = {0};
+    if (!plan_is_listed(m->request->policy) || m->list.rounds == 0 || m->times.period <= m->bound)
+        return PAWL_OK;
+    pawl_code code = make_order(m, m->route, m->list.rounds, &ir, &times);
+    if (code != PAWL_OK) return code;
+    m->searched = true;
+    if (times.period < m->times.period) {
+        struct ir_plan *worse = m->ir;
+        struct sim_result former = m->times;
+        m->ir = ir;
+        m->times = times;
+        ir = worse;
+        times = former;
+    }
+    ir_plan_free(ir);
+    sim_result_close(&times);
+    return PAWL_OK;
 }
 
 /* Baselines have one order for a route; the ablations may route orphans as they like, among peers; pawl may

@@ -1,10 +1,10 @@
 /* Stages shared beyond their peers: workers that hold a neighbouring chunk as well, as many as pay.
  *
  * Where bubbles are scarce a dead worker costs its own stage 1/D, since only its peers take its work. Helpers
- * spread it over neighbour stages. More of them are tried one after the other by the load that they leave on
+ * spread it over neighbour stages. Their numbers are tried one after the other by the load that they leave on
  * the busiest worker, which is quick; a number counts only if it shortens the load by min_gain over the last
- * that counted. Then the largest that counted is ordered in earnest, under memory that the copied state makes
- * smaller, and kept if the period, too, is shorter by min_gain than without any; else the one before. */
+ * that counted. The largest of those are ordered in earnest, under memory that the copied state makes smaller,
+ * fewer helpers first: more are taken only if the period, too, is shorter by min_gain than with fewer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,14 +61,13 @@ static pawl_code find_candidates(struct make *m, const uint64_t *room, struct ca
         pawl_code code =
             plan_share_route(m->costs, m->request->microbatches, m->normal.alive, next, room, &s, m->e);
         if (code != PAWL_OK) return code;
-        bool fewer = s.helper_count < next, good = best != UINT64_MAX && gains(s.load, best, m->min_gain);
+        bool good = best != UINT64_MAX && gains(s.load, best, m->min_gain);
         useless = good ? 0 : useless + 1;
         if (best == UINT64_MAX || good) best = s.load;
         if (good)
             out->share[out->count++] = s;
         else
             plan_share_close(&s);
-        if (fewer) break;
         next = next == 0 || cells <= CELLS_FOR_ALL ? next + 1 : 2 * next;
     }
     return PAWL_OK;
@@ -96,6 +95,7 @@ static void keep(struct make *m, struct plan_share *s, struct ordered *o) {
     m->ir = o->ir;
     m->times = o->times;
     m->route = s->route;
+    free(m->helpers);
     m->helpers = s->helpers;
     m->helper_count = s->helper_count;
     s->route = NULL;
@@ -103,39 +103,54 @@ static void keep(struct make *m, struct plan_share *s, struct ordered *o) {
     s->helper_count = 0;
 }
 
-/* Orders the candidate; *kept if it is better by min_gain than the plan without sharing. */
-static pawl_code try_candidate(struct make *m, struct plan_share *s, const uint64_t *room, bool *kept) {
+/* Orders the candidate and takes it if it is better by min_gain than what there is. */
+static pawl_code try_candidate(struct make *m, struct plan_share *s, const uint64_t *room,
+                               const uint64_t *limit) {
     struct ordered o = {0};
-    uint64_t *limit = m->costs->limit, *copy = NULL;
+    size_t size = m->worker_count * sizeof *limit;
+    uint64_t *former = limit != NULL ? malloc(size) : NULL;
+    if (limit != NULL && former == NULL)
+        return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
     if (limit != NULL) {
-        copy = malloc(m->worker_count * sizeof *copy);
-        if (copy == NULL) return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
-        memcpy(copy, limit, m->worker_count * sizeof *copy);
+        memcpy(former, m->costs->limit, size);
+        memcpy(m->costs->limit, limit, size);
         take_room(m, s, room);
     }
-    pawl_code code = make_order(m, s->route, &o.ir, &o.times);
-    *kept = code == PAWL_OK && gains(o.times.period, m->times.period, m->min_gain);
-    if (*kept) {
+    pawl_code code = make_order(m, s->route, 0, &o.ir, &o.times);
+    bool good = code == PAWL_OK && gains(o.times.period, m->times.period, m->min_gain);
+    if (good) {
         keep(m, s, &o);
     } else {
         ir_plan_free(o.ir);
         sim_result_close(&o.times);
-        if (copy != NULL) memcpy(limit, copy, m->worker_count * sizeof *copy);
+        if (limit != NULL) memcpy(m->costs->limit, former, size);
     }
-    free(copy);
+    free(former);
     return code == PAWL_PLAN ? PAWL_OK : code; /* no room for micro-batches left: not this one */
 }
 
+static pawl_code try_candidates(struct make *m, struct candidates *c, const uint64_t *room) {
+    uint64_t *limit = NULL; /* without helpers */
+    if (m->costs->limit != NULL) {
+        limit = malloc(m->worker_count * sizeof *limit);
+        if (limit == NULL) return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
+        memcpy(limit, m->costs->limit, m->worker_count * sizeof *limit);
+    }
+    pawl_code code = PAWL_OK;
+    uint32_t first = c->count > ORDERED_MAX ? c->count - ORDERED_MAX : 0;
+    for (uint32_t i = first; code == PAWL_OK && i < c->count; i++)
+        code = try_candidate(m, &c->share[i], room, limit);
+    free(limit);
+    return code;
+}
+
 pawl_code make_share(struct make *m) {
-    if (m->request->policy != PAWL_POLICY_PAWL || m->request->no_move) return PAWL_OK;
     uint64_t *room = NULL;
     struct candidates c = {.count = 0};
-    if (!gains(m->bound, m->times.period, m->min_gain)) return PAWL_OK; /* nothing to win */
+    if (make_peers_only(m) || !gains(m->bound, m->times.period, m->min_gain)) return PAWL_OK;
     pawl_code code = find_room(m, &room);
     if (code == PAWL_OK) code = find_candidates(m, room, &c);
-    bool kept = false;
-    for (uint32_t i = 0; code == PAWL_OK && !kept && i < ORDERED_MAX && i < c.count; i++)
-        code = try_candidate(m, &c.share[c.count - 1 - i], room, &kept);
+    if (code == PAWL_OK) code = try_candidates(m, &c, room);
     candidates_close(&c);
     free(room);
     return code;

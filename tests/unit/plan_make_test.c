@@ -323,7 +323,7 @@ static void warnings_say_what_was_done(void **state) {
     assert_non_null(strstr(text, "lacks activation_bytes: memory is not limited"));
     assert_non_null(strstr(text, "recompute is not used"));
     assert_non_null(strstr(text, "offload is not used"));
-    assert_double(pawl_plan_summary(plan)->period, 36, 0); /* two stages in each */
+    assert_double(pawl_plan_summary(plan)->period, 2 * 19, 0); /* two stages in each */
     pawl_plan_free(plan);
     p->worker = NULL;
     p->worker_count = 0;

@@ -121,7 +121,7 @@ static void costs_out_of_range_are_refused_with_line_and_field(void **state) {
     stage_refused("weight_grad: .inf", "weight_grad is \".inf\": write a number");
     stage_refused("weight_grad: [1]", "weight_grad is a list or a map");
     stage_refused("weight_grad: \"1\"", "weight_grad is \"1\": write a number");
-    stage_refused("weight_grad:", "weight_grad is \"\"");
+    stage_refused("weight_grad: , layers: 1", "weight_grad is \"\"");
     stage_refused("layers: 3", "p.yaml:4:5: stage 1: weight_grad is missing");
     stage_refused("weight_grad: 1, step: -0.5", "stage 1: step is -0.5: give 0 or a number");
     stage_refused("weight_grad: 1, layers: 1.5", "layers is \"1.5\": write a whole number");
