@@ -58,10 +58,11 @@ struct plan_normal {
     uint32_t *holes; /* [stages] empty roles of each stage */
 };
 /* Least over stages of the predicted time with j holes, `time(context, stage, j)` in ticks (j < pipelines),
- * then fewest moves, then least sum; a move is made only if it is needed for a time that is less by the share
- * `min_gain` of the time without any. `dead` is [workers]; `free_failures` more may be placed anywhere
- * (without moves). O(stages * failures * pipelines). STAGE_LOST: more failures than stages * (pipelines - 1),
- * or with `no_move` a stage without a live role, named. */
+ * then fewest moves, then least sum, then holes nearest the middle stages. Moves are made only as far as they
+ * pay: the fewest that come nearer to the least time than the share `min_gain` of the time with as few moves
+ * as can be (0: the least time itself). `dead` is [workers]; `free_failures` more may be placed anywhere
+ * (without moves). O(stages * failures * pipelines) for each of a logarithmic number of tries. STAGE_LOST:
+ * more failures than stages * (pipelines - 1), or with `no_move` a stage without a live role, named. */
 struct plan_normal_request {
     uint32_t pipelines, stages;
     const bool *dead; /* [workers], or null */
