@@ -8,8 +8,8 @@
  *   chunk r's first F          chunk s's first I        its last I ─► I of s-1 .. r ─► W of r ─► R, S
  *
  *  - Load: its F, I and W, one after the other, then R and S.
- *  - Early: before the first gradient is back, F + the way down to the last chunk and up again, it can only do
- *    as many forwards as its memory holds. What is not filled by them is idle.
+ *  - Early: before the first gradient is back, F + the way down to the last chunk and up again, it can only
+ * do as many forwards as its memory holds. What is not filled by them is idle.
  *  - Late: its last I comes before the I's of the chunks below, the W of chunk r and that chunk's R and S,
  *    all of them in the window of chunk r, which began head(r,s) before. After that I only W's are left,
  *    as many as its memory can put off. So T >= head(r,s) + idle + load - late + tail(r,s) for every r < s.
@@ -74,7 +74,8 @@ void bound_way_finish(struct bound_way *way) {
         b->down = down;
         b->up = up;
         if (c + 1 == count) break;
-        uint64_t step_down = b->forward + b->send_forward, step_up = b->back + way->chunk[c + 1].send_backward;
+        uint64_t step_down = b->forward + b->send_forward,
+                 step_up = b->back + way->chunk[c + 1].send_backward;
         outer = most(outer, b->weight + b->once) + step_up + (staggered ? step_down : 0);
         down += step_down;
         up += step_up;
@@ -125,7 +126,8 @@ static uint64_t stay_time(const struct bound_way *way, uint32_t worker, uint32_t
     uint64_t forward = sim_duration(way->costs, worker, chunk, IR_F);
     uint64_t back = sim_duration(way->costs, worker, chunk, is_fused(way) ? IR_B : IR_I);
     uint64_t weight = is_fused(way) ? 0 : sim_duration(way->costs, worker, chunk, IR_W);
-    area sum = n * ((area)c->full * (forward + way->chunk[chunk].away + back) + (area)c->after_input * weight);
+    area sum =
+        n * ((area)c->full * (forward + way->chunk[chunk].away + back) + (area)c->after_input * weight);
     uint64_t count = least(n, limit / c->full); /* so the two ramps do not overlap */
     sum += ramp(limit, c->full, forward, count) + ramp(limit, c->full, is_fused(way) ? back : weight, count);
     return (uint64_t)((sum + limit - 1) / limit);

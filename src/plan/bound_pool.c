@@ -123,8 +123,8 @@ uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, c
 
 /* ---- predictions ---- */
 
-/* The stage's load when its holes' work is shared by its peers. Which of them are the holes is not known, so a
- * worker of average speed is missing: the others do D / (D - holes) times as many micro-batches. */
+/* The stage's load when its holes' work is shared by its peers. Which of them are the holes is not known, so
+ * a worker of average speed is missing: the others do D / (D - holes) times as many micro-batches. */
 static uint64_t predict_peers(const struct sim_costs *costs, uint32_t microbatches, uint32_t stage,
                               uint32_t holes) {
     uint32_t pipelines = costs->pipelines;
@@ -144,7 +144,8 @@ static uint64_t predict_peers(const struct sim_costs *costs, uint32_t microbatch
     return time;
 }
 
-/* ... and when the stages beside it take part, two of them: what two workers that hold one chunk more can do. */
+/* ... and when the stages beside it take part, two of them: what two workers that hold one chunk more can do.
+ */
 static uint64_t predict_shared(const struct sim_costs *costs, uint32_t microbatches, uint32_t stage,
                                uint32_t holes) {
     uint32_t first = stage == 0 ? 0 : stage - 1;

@@ -23,8 +23,7 @@ static void count_chunk(struct counted *k, uint32_t chunk) {
     const struct plan_route *r = k->route;
     for (uint32_t h = 0; h < r->pipelines; h++) {
         const uint32_t *host = &r->host[plan_route_cell(r, h, chunk, 0)];
-        const uint32_t *next =
-            chunk + 1 < r->chunks ? &r->host[plan_route_cell(r, h, chunk + 1, 0)] : NULL;
+        const uint32_t *next = chunk + 1 < r->chunks ? &r->host[plan_route_cell(r, h, chunk + 1, 0)] : NULL;
         bool near = false;
         for (uint32_t m = 0; m < r->microbatches; m++) {
             k->hosted[host[m]]++;

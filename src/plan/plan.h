@@ -134,20 +134,21 @@ pawl_code plan_list(const struct plan_route *route, const struct sim_costs *cost
 /* ---- bounds ---- */
 
 /* No schedule of this route is shorter: facts 2.4 in general form, head + load + tail of every worker;
- * staggered: load; with limits, also what memory forces (valid for every order, see bound.c). Bounds allocate;
- * without memory they say 0. */
+ * staggered: load; with limits, also what memory forces (valid for every order, see bound.c). Bounds
+ * allocate; without memory they say 0. */
 uint64_t plan_bound_route(const struct plan_route *route, const struct sim_costs *costs,
                           const struct plan_list_options *options);
 /* ... of any route of whoever is alive, homes free, workers holding neighbours too: all work over all speed,
- * and of any route where workers execute chunks of their own stage only (UINT64_MAX: a stage nobody lives in). */
+ * and of any route where workers execute chunks of their own stage only (UINT64_MAX: a stage nobody lives
+ * in). */
 uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
                          bool staggered);
 uint64_t plan_bound_peers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
                           const struct plan_list_options *options);
-/* T(s, j): predicted ticks of an iteration whose stage s has j holes: the load of its live workers, by the closed
- * form of the staggered schedule (facts 2.4), whatever the policy: normalization balances load, so ablations
- * differ in their schedules alone, and no single failure is moved. For pawl less, where the stages beside it
- * can take part (three stages share the work). UINT64_MAX: no such stage, or nobody left in it. */
+/* T(s, j): predicted ticks of an iteration whose stage s has j holes: the load of its live workers, by the
+ * closed form of the staggered schedule (facts 2.4), whatever the policy: normalization balances load, so
+ * ablations differ in their schedules alone, and no single failure is moved. For pawl less, where the stages
+ * beside it can take part (three stages share the work). UINT64_MAX: no such stage, or nobody left in it. */
 uint64_t plan_predict_stage(const struct sim_costs *costs, uint32_t microbatches, enum pawl_policy policy,
                             uint32_t stage, uint32_t holes);
 
