@@ -166,9 +166,10 @@ pawl_code plan_baseline(enum pawl_policy policy, const struct plan_route *route,
 /* [chunks] position of each chunk: c % stages, or the V of zb-v. malloc'ed. */
 pawl_code plan_placement(enum pawl_policy policy, uint32_t stages, uint32_t chunks, uint32_t **out,
                          struct pawl_error *e);
-/* Bubble (ticks: period less the work of a worker) and peak memory (of the worker that stores most) by formula,
- * for costs that are the same for all chunks, no transfers, and F = I = W where weight-gradients fill bubbles;
- * from as many micro-batches on as the cap, for interleaved multiples of the stages. Facts 8.1. */
+/* Bubble (ticks: period less the work of a worker) and peak memory (of the worker that stores most) by
+ * formula, for costs that are the same for all chunks, no transfers, and F = I = W where weight-gradients
+ * fill bubbles; from as many micro-batches on as the cap, for interleaved multiples of the stages. Facts 8.1.
+ */
 void plan_baseline_formula(enum pawl_policy policy, const struct sim_costs *costs, uint32_t microbatches,
                            uint64_t *bubble, uint64_t *peak);
 

@@ -4,12 +4,13 @@
  * block. Time is counted in ticks, whole numbers, so that results are exact and the same everywhere. A
  * copy to or from the host runs beside the computation, one at a time in each direction and worker.
  *
- * Barrier: an iteration begins everywhere when the one before has ended everywhere; the period is the makespan.
- * Staggered: iteration i+1 is iteration i, `period` later; a chunk's first forward of an iteration waits
- * for the chunk's last step. The period reported is the largest, over stages, of last end minus first start among the live workers of
- * that stage, and over chunks among what was executed for that chunk anywhere: with it
- * iterations can follow each other for ever (facts 2.3). sim_run finds the times that make it least for the
- * given lists: a system of difference constraints whose least period is its largest cycle ratio.
+ * Barrier: an iteration begins everywhere when the one before has ended everywhere; the period is the
+ * makespan. Staggered: iteration i+1 is iteration i, `period` later; a chunk's first forward of an iteration
+ * waits for the chunk's last step. The period reported is the largest, over stages, of last end minus first
+ * start among the live workers of that stage, and over chunks among what was executed for that chunk
+ * anywhere: with it iterations can follow each other for ever (facts 2.3). sim_run finds the times that make
+ * it least for the given lists: a system of difference constraints whose least period is its largest cycle
+ * ratio.
  *
  * Pure: no clock, no I/O, no threads. Tested in tests/unit/sim_*. */
 #ifndef SIM_SIM_H
@@ -56,8 +57,8 @@ struct sim_noise { /* to ask how a plan bears reality; all zero: none */
 struct sim_result {
     uint64_t period;
     uint64_t makespan;     /* of one iteration alone, staggered or not */
-    uint64_t *start, *end; /* [instructions], worker by worker in list order, see first; of R without its wait,
-                            * of O and L the copy: O's begins before the list comes to it */
+    uint64_t *start, *end; /* [instructions], worker by worker in list order, see first; of R without its
+                            * wait, of O and L the copy: O's begins before the list comes to it */
     uint64_t *first;       /* [workers + 1] index of a worker's first instruction in start and end */
     uint64_t *peak;        /* [workers] most that was stored, see ir_memory */
     uint64_t *busy;        /* [workers] ticks of computing: F I W B C S */
@@ -71,9 +72,9 @@ pawl_code sim_run(const struct ir_plan *plan, const struct sim_costs *costs, boo
 void sim_result_close(struct sim_result *r); /* accepts what is empty */
 
 /* `iterations` in a row with fresh noise in each, each worker going on as soon as it may, as the real
- * executor does: ends[i] is when the last step of iteration i ended. Without noise the mean distance tends to the
- * period; to less where workers of a stage, or holders of a chunk, end their last steps at different times,
- * for each of them waits for its own list only. */
+ * executor does: ends[i] is when the last step of iteration i ended. Without noise the mean distance tends to
+ * the period; to less where workers of a stage, or holders of a chunk, end their last steps at different
+ * times, for each of them waits for its own list only. */
 pawl_code sim_iterations(const struct ir_plan *plan, const struct sim_costs *costs, bool staggered,
                          const struct sim_noise *noise, uint32_t iterations, uint64_t *ends,
                          struct pawl_error *e);
