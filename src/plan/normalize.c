@@ -1,4 +1,5 @@
-/* Failure normalization: how many empty roles each stage carries, and which live machines change roles for it.
+/* Failure normalization: how many empty roles each stage carries, and which live machines change roles for
+ * it.
  *
  * An iteration takes as long as its slowest stage, so a bottleneck dynamic programme over (stage, holes so
  * far). Its one step, `fit`, knows a limit: each stage may have only holes that it can bear within the limit,
@@ -9,8 +10,8 @@
  * Which machines, by rule. A filled role is that of the pipeline with most holes. Who fills it comes from the
  * stage with fewest holes that may spare one, there from the pipeline with fewest holes: so holes end up in
  * different pipelines, and the guests of the stages come from different homes. Further failures are placed
- * likewise. Equal: the lowest number. Tested in tests/unit/plan_normalize_test.c. Source: ReCycle (SOSP'24) for
- * the idea; the programme and the rules are own. */
+ * likewise. Equal: the lowest number. Tested in tests/unit/plan_normalize_test.c. Source: ReCycle (SOSP'24)
+ * for the idea; the programme and the rules are own. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,12 +180,14 @@ static pawl_code count_dead(struct normal *n, struct pawl_error *e) {
     }
     for (uint32_t s = 0; r->no_move && s < r->stages; s++)
         if (n->dead[s] == r->pipelines)
-            return error_set(e, PAWL_STAGE_LOST, 0, "plan: stage %u has no live worker, and nobody may move", s);
+            return error_set(e, PAWL_STAGE_LOST, 0, "plan: stage %u has no live worker, and nobody may move",
+                             s);
     if (failures > room)
-        return error_set(e, PAWL_STAGE_LOST, 0,
-                         "plan: %llu failures leave a stage without a live worker; %u pipelines x %u stages bear "
-                         "%llu",
-                         (unsigned long long)failures, r->pipelines, r->stages, (unsigned long long)room);
+        return error_set(
+            e, PAWL_STAGE_LOST, 0,
+            "plan: %llu failures leave a stage without a live worker; %u pipelines x %u stages bear "
+            "%llu",
+            (unsigned long long)failures, r->pipelines, r->stages, (unsigned long long)room);
     n->failures = (uint32_t)failures;
     return PAWL_OK;
 }

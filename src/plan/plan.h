@@ -134,30 +134,42 @@ pawl_code plan_list(const struct plan_route *route, const struct sim_costs *cost
 /* ---- bounds ---- */
 
 /* No schedule of this route is shorter: facts 2.4 in general form, head + load + tail of every worker;
- * staggered: load; with limits, also what memory forces (valid for every order, see bound.c). */
+ * staggered: load; with limits, also what memory forces (valid for every order, see bound.c). Bounds
+ * allocate; without memory they say 0. */
 uint64_t plan_bound_route(const struct plan_route *route, const struct sim_costs *costs,
                           const struct plan_list_options *options);
 /* ... of any route of whoever is alive, homes free, workers holding neighbours too: all work over all speed,
- * and of any route where workers execute chunks of their own stage only. */
+ * and of any route where workers execute chunks of their own stage only (UINT64_MAX: a stage nobody lives
+ * in). */
 uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
                          bool staggered);
 uint64_t plan_bound_peers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
                           const struct plan_list_options *options);
-/* T(s, j): predicted ticks of an iteration whose stage s has j holes. */
+/* T(s, j): predicted ticks of an iteration whose stage s has j holes: the load of its live workers, by the
+ * closed form of the staggered schedule (facts 2.4), whatever the policy: normalization balances load, so
+ * ablations differ in their schedules alone, and no single failure is moved. For pawl less, where the stages
+ * beside it can take part (three stages share the work). UINT64_MAX: no such stage, or nobody left in it. */
 uint64_t plan_predict_stage(const struct sim_costs *costs, uint32_t microbatches, enum pawl_policy policy,
                             uint32_t stage, uint32_t holes);
 
 /* ---- baselines without failures (route all alive), and with failures where the policy has them ---- */
 
+/* Is the policy's period counted without a barrier for the optimizer? Zero Bubble's formulas are. */
+bool plan_policy_staggered(enum pawl_policy policy);
 /* gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, each in its published order; costs->chunks = stages, or 2
- * stages for zb-v and k stages for interleaved. With the dead, orphans are routed to peers and the order is a
- * list schedule under the same cap. Memory caps of their own: facts 8.1. */
+ * stages for zb-v and k stages for interleaved (the costs are a chunk's). Zero Bubble with unequal costs: the
+ * published order or a list schedule, whichever is shorter. With the dead, whose work the route has given to
+ * others, the order is a list schedule under the same cap. The caps are the policy's own, facts 8.1;
+ * costs->limit is not looked at. Ends with R and S. Errors: ARGUMENT, MEMORY. */
 pawl_code plan_baseline(enum pawl_policy policy, const struct plan_route *route,
                         const struct sim_costs *costs, struct ir_plan **out, struct pawl_error *e);
 /* [chunks] position of each chunk: c % stages, or the V of zb-v. malloc'ed. */
 pawl_code plan_placement(enum pawl_policy policy, uint32_t stages, uint32_t chunks, uint32_t **out,
                          struct pawl_error *e);
-/* Bubble (ticks) and peak memory by formula for uniform costs; facts 8.1. */
+/* Bubble (ticks: period less the work of a worker) and peak memory (of the worker that stores most) by
+ * formula, for costs that are the same for all chunks, no transfers, and F = I = W where weight-gradients
+ * fill bubbles; from as many micro-batches on as the cap, for interleaved multiples of the stages. Facts 8.1.
+ */
 void plan_baseline_formula(enum pawl_policy policy, const struct sim_costs *costs, uint32_t microbatches,
                            uint64_t *bubble, uint64_t *peak);
 
