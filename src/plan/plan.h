@@ -154,15 +154,22 @@ uint64_t plan_predict_stage(const struct sim_costs *costs, uint32_t microbatches
 
 /* ---- baselines without failures (route all alive), and with failures where the policy has them ---- */
 
+/* Is the policy's period counted without a barrier for the optimizer? Zero Bubble's formulas are. */
+bool plan_policy_staggered(enum pawl_policy policy);
 /* gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, each in its published order; costs->chunks = stages, or 2
- * stages for zb-v and k stages for interleaved. With the dead, orphans are routed to peers and the order is a
- * list schedule under the same cap. Memory caps of their own: facts 8.1. */
+ * stages for zb-v and k stages for interleaved (the costs are a chunk's). Zero Bubble with unequal costs: the
+ * published order or a list schedule, whichever is shorter. With the dead, whose work the route has given to
+ * others, the order is a list schedule under the same cap. The caps are the policy's own, facts 8.1;
+ * costs->limit is not looked at. Ends with R and S. Errors: ARGUMENT, MEMORY. */
 pawl_code plan_baseline(enum pawl_policy policy, const struct plan_route *route,
                         const struct sim_costs *costs, struct ir_plan **out, struct pawl_error *e);
 /* [chunks] position of each chunk: c % stages, or the V of zb-v. malloc'ed. */
 pawl_code plan_placement(enum pawl_policy policy, uint32_t stages, uint32_t chunks, uint32_t **out,
                          struct pawl_error *e);
-/* Bubble (ticks) and peak memory by formula for uniform costs; facts 8.1. */
+/* Bubble (ticks: period less the work of a worker) and peak memory (of the worker that stores most) by
+ * formula, for costs that are the same for all chunks, no transfers, and F = I = W where weight-gradients
+ * fill bubbles; from as many micro-batches on as the cap, for interleaved multiples of the stages. Facts 8.1.
+ */
 void plan_baseline_formula(enum pawl_policy policy, const struct sim_costs *costs, uint32_t microbatches,
                            uint64_t *bubble, uint64_t *peak);
 
