@@ -37,6 +37,8 @@ struct build_chunk {
     uint32_t missing; /* holders that have not come to their R */
     uint32_t gate;    /* last node of the chain of those who have, or NONE */
     uint32_t waiting; /* first worker that waits there, or NONE */
+    uint32_t stage;   /* of a holder, or NONE */
+    bool spread;      /* there are holders of other stages */
 };
 
 static uint64_t cell_of(const struct ir_plan *plan, uint32_t home, uint32_t chunk, uint32_t microbatch) {
@@ -72,12 +74,12 @@ static uint32_t *touched_place(struct build *b, uint32_t worker, uint32_t chunk)
 
 /* The first of a chunk on a worker waits for the chunk's source. */
 static void touch_before(struct build *b, uint32_t worker, uint32_t chunk) {
-    if (!b->g->chunk_sources || *touched_place(b, worker, chunk) != NONE) return;
+    if (!b->chunk[chunk].spread || *touched_place(b, worker, chunk) != NONE) return;
     emit_wait(b, &b->worker[worker], b->g->workers + chunk);
 }
 
 static void touch_after(struct build *b, uint32_t worker, uint32_t chunk) {
-    if (b->g->chunk_sources) *touched_place(b, worker, chunk) = b->worker[worker].last;
+    if (b->chunk[chunk].spread) *touched_place(b, worker, chunk) = b->worker[worker].last;
 }
 
 /* ---- instructions ---- */
@@ -254,21 +256,23 @@ static bool index_offloads(struct build *b, uint64_t cells) {
     return true;
 }
 
-/* Does every live worker hold its stage's own chunk and nothing else? Then stages and chunks are the same
- * groups. */
-static bool is_plain(const struct ir_plan *plan, uint32_t workers) {
-    if (plan->chunks != plan->stages) return false;
-    for (uint32_t w = 0; w < workers; w++) {
-        const struct ir_worker *list = &plan->workers[w];
-        if (list->hold_count > 1 || (list->hold_count == 1 && list->holds[0] != w % plan->stages))
-            return false;
+/* A chunk that workers of one stage hold lies within the spans of that stage; only the others need a source
+ * and a span of their own. */
+static void find_spread(struct build *b) {
+    for (uint32_t w = 0; w < b->g->workers; w++) {
+        const struct ir_worker *list = &b->plan->workers[w];
+        for (uint32_t i = 0; i < list->hold_count; i++) {
+            struct build_chunk *c = &b->chunk[list->holds[i]];
+            if (c->stage == NONE) c->stage = w % b->plan->stages;
+            if (c->stage != w % b->plan->stages) c->spread = b->g->chunk_sources = true;
+        }
     }
-    return true;
 }
 
 static bool index_holders(struct build *b) {
     uint32_t holds = 0;
-    for (uint32_t c = 0; c < b->plan->chunks; c++) b->chunk[c] = (struct build_chunk){0, NONE, NONE};
+    for (uint32_t c = 0; c < b->plan->chunks; c++)
+        b->chunk[c] = (struct build_chunk){0, NONE, NONE, NONE, false};
     for (uint32_t w = 0; w < b->g->workers; w++) {
         const struct ir_worker *list = &b->plan->workers[w];
         b->worker[w] = (struct build_worker){
@@ -294,6 +298,8 @@ static bool open_tables(struct build *b) {
     if (b->forward == NULL || b->backward == NULL || b->worker == NULL || b->chunk == NULL ||
         b->stack == NULL || g->of == NULL || !index_holders(b))
         return false;
+    find_spread(b);
+    g->source_count = g->workers + (g->chunk_sources ? b->plan->chunks : 0);
     for (uint32_t w = 0; w < g->workers; w++) index_list(b, w, &offloads, &reduces);
     if (offloads > 0 && !index_offloads(b, cells)) return false;
     uint64_t touches = 0;
@@ -361,8 +367,6 @@ pawl_code graph_open(const struct ir_plan *plan, const struct sim_costs *costs, 
     struct build b = {.g = out, .plan = plan};
     pawl_code code = count_instructions(out, e);
     if (code != PAWL_OK) goto done;
-    out->chunk_sources = !is_plain(plan, out->workers);
-    out->source_count = out->workers + (out->chunk_sources ? plan->chunks : 0);
     if (!open_tables(&b)) {
         code = error_set(e, PAWL_MEMORY, 0, "simulation: no memory for %u instructions", out->instructions);
         goto done;

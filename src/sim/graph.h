@@ -4,7 +4,7 @@
  * is all that timing a plan needs, so a pass over the nodes is one loop without a branch for the kinds of
  * instructions: waits that are no instruction become nodes of no duration.
  *
- *   source    of every worker (and of every chunk, where some worker has more than its stage's own): the
+ *   source    of every worker (and of every chunk, where workers of several stages hold one of them): the
  *             time before which nothing of it starts; the caller sets it, e.g. to another iteration's end
  *   list      an instruction's first predecessor is the one before it in the list
  *   message   F, I, B: its second is what the other end sends, `lag` later where that is another worker
