@@ -8,23 +8,34 @@
  * starts at the head/load/tail bound, and the seed is given as a first solution.
  *
  * CBC computes in floating point: a row may be broken by some 1e-6 of M. What it calls proven is therefore
- * lowered by 1e-6 of the horizon, and a schedule is made from the orders, not from its starts. The run is
- * stopped by a cut callback that refutes every node; nothing is called proven then.
+ * lowered by 1e-6 of the horizon, and a schedule is made from the orders, not from its starts.
+ *
+ * It also keeps its own time only between nodes, takes over SIGINT and prints. So it runs in a child process,
+ * which ends in time in any case; the answer comes through a pipe.
  * Tested in tests/unit/plan_exact_test.c. */
 #include "plan/exact.h"
 
 #ifdef PAWL_CBC
 
 #include <coin/Cbc_C_Interface.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 
-#define CBC_TOLERANCE 1e-6
-#define CBC_GAP       0.5 /* units that may be left between the best and the bound */
+#define CBC_TOLERANCE  1e-6
+#define CBC_TIME_SHARE 0.9 /* of what is left; the rest is for CBC to come to an end */
+#define CBC_POLL_MS    20  /* how late a stop may be noticed */
+#define CBC_GAP        0.5 /* units that may be left between the best and the bound */
 
 struct row {
     int count, room;
@@ -43,7 +54,6 @@ struct cbc {
     int order_first, choice_first, period; /* columns; starts are 0 .. node_count - 1 */
     int64_t top;                           /* longest period that is of interest */
     bool failed;                           /* out of memory while a row was made */
-    bool stopped;
 };
 
 /* ---- rows ---- */
@@ -313,65 +323,137 @@ static void give_seed(struct cbc *c) {
 
 /* ---- running ---- */
 
-static void stop_by_cut(void *solver, void *cuts, void *context) {
-    struct cbc *c = context;
-    if (!c->stopped && !exact_run_over(c->run)) return;
-    c->stopped = true;
-    if (Osi_getNumCols(solver) < 1) return;
-    const int column = 0;
-    const double one = 1;
-    OsiCuts_addRowCut(cuts, 1, &column, &one, 'G', 1e20);
+enum verdict { VERDICT_NOTHING, VERDICT_FOUND, VERDICT_OPTIMAL, VERDICT_INFEASIBLE };
+
+struct answer { /* begins what the child writes; then a byte for each order and each choice */
+    int32_t verdict;
+    double bound; /* divisors; of FOUND and OPTIMAL */
+};
+
+static bool write_all(int fd, const void *data, size_t size) {
+    const char *at = data;
+    while (size > 0) {
+        ssize_t done = write(fd, at, size);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return false;
+        at += done;
+        size -= (size_t)done;
+    }
+    return true;
+}
+
+static enum verdict verdict_of(Cbc_Model *model) {
+    if (Cbc_isProvenInfeasible(model)) return VERDICT_INFEASIBLE;
+    if (Cbc_bestSolution(model) == NULL) return VERDICT_NOTHING;
+    return Cbc_isProvenOptimal(model) ? VERDICT_OPTIMAL : VERDICT_FOUND;
+}
+
+/* In the child: never returns. */
+static void solve_and_exit(struct cbc *c, double seconds, int fd) {
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null >= 0) {
+        dup2(null, STDOUT_FILENO);
+        dup2(null, STDERR_FILENO);
+    }
+    char limit[32];
+    snprintf(limit, sizeof limit, "%.2f", seconds);
+    Cbc_setObjSense(c->model, 1);
+    Cbc_setLogLevel(c->model, 0);
+    Cbc_setParameter(c->model, "timeMode", "elapsed");
+    Cbc_setParameter(c->model, "sec", limit);
+    Cbc_setAllowableGap(c->model, CBC_GAP / c->m->scale);
+    Cbc_solve(c->model);
+    struct answer answer = {.verdict = (int32_t)verdict_of(c->model)};
+    if (answer.verdict == VERDICT_OPTIMAL) answer.bound = Cbc_getObjValue(c->model);
+    if (answer.verdict == VERDICT_FOUND) answer.bound = Cbc_getBestPossibleObjValue(c->model);
+    bool done = write_all(fd, &answer, sizeof answer);
+    const double *values = answer.bound > 0 ? Cbc_bestSolution(c->model) : NULL;
+    int count = (int)(c->m->literal_count + c->m->choice_count);
+    for (int i = 0; done && values != NULL && i < count; i++) {
+        char bit = values[c->order_first + i] > 0.5;
+        done = write_all(fd, &bit, 1);
+    }
+    _exit(done ? 0 : 1);
+}
+
+/* Everything the child writes, until it ends or the run is over; how many bytes. */
+static size_t read_answer(const struct cbc *c, int fd, char *buffer, size_t size) {
+    size_t have = 0;
+    while (have < size && !exact_run_over(c->run)) {
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        if (poll(&wait, 1, CBC_POLL_MS) <= 0) continue;
+        ssize_t got = read(fd, buffer + have, size - have);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        have += (size_t)got;
+    }
+    return have;
 }
 
 /* The orders that CBC found, as a schedule without its rounding. */
-static pawl_code read_solution(struct cbc *c, struct pawl_error *e) {
-    const double *values = Cbc_getColSolution(c->model);
+static pawl_code keep_solution(struct cbc *c, const char *bits, struct pawl_error *e) {
+    const struct exact_model *m = c->m;
     struct exact_schedule found;
     struct exact_state *begin = NULL;
-    pawl_code code = exact_state_new(c->m, &begin, e);
+    pawl_code code = exact_state_new(m, &begin, e);
     if (code != PAWL_OK) return code;
-    exact_state_copy(c->m, c->state, begin);
+    exact_state_copy(m, c->state, begin);
     exact_state_free(begin);
-    for (uint32_t i = 0; i < c->m->literal_count; i++)
-        c->state->order[i] = values[c->order_first + (int)i] > 0.5 ? 1 : -1;
-    for (uint32_t i = 0; i < c->m->choice_count; i++)
-        c->state->made[i] = values[c->choice_first + (int)i] > 0.5 ? 1 : -1;
+    for (uint32_t i = 0; i < m->literal_count; i++) c->state->order[i] = bits[i] ? 1 : -1;
+    for (uint32_t i = 0; i < m->choice_count; i++) c->state->made[i] = bits[m->literal_count + i] ? 1 : -1;
     if (!exact_prune_run(c->run->prune, c->top, c->state)) return PAWL_OK; /* held by rounding only */
-    code = exact_schedule_new(c->m, &found, e);
+    code = exact_schedule_new(m, &found, e);
     if (code != PAWL_OK) return code;
-    for (uint32_t n = 0; n < c->m->node_count; n++)
-        found.start[n] = exact_view(c->m, c->state, c->m->anchor).early[n];
-    for (uint32_t i = 0; i < c->m->choice_count; i++)
-        if (c->state->made[i] > 0) found.worker[c->m->choices[i].cell] = c->m->choices[i].worker;
+    memcpy(found.start, exact_view(m, c->state, m->anchor).early, m->node_count * sizeof *found.start);
+    for (uint32_t i = 0; i < m->choice_count; i++)
+        if (c->state->made[i] > 0) found.worker[m->choices[i].cell] = m->choices[i].worker;
     code = exact_run_found(c->run, &found, c->top, e);
     exact_schedule_close(&found);
     return code;
 }
 
 /* What CBC proved, in units: within the gap that it may leave, and its rounding. */
-static void raise_bound(struct cbc *c, bool has_solution) {
-    double slack = CBC_TOLERANCE * (double)c->m->horizon + CBC_GAP, bound;
-    if (Cbc_isProvenInfeasible(c->model)) {
-        if (slack < 1) exact_run_raise(c->run, c->top + 1);
-        return;
-    }
-    if (!has_solution) return;
-    bound = Cbc_isProvenOptimal(c->model) ? Cbc_getObjValue(c->model) : Cbc_getBestPossibleObjValue(c->model);
-    bound = bound * c->m->scale - slack;
+static void raise_bound(struct cbc *c, const struct answer *answer) {
+    double slack = CBC_TOLERANCE * (double)c->m->horizon;
+    if (answer->verdict == VERDICT_INFEASIBLE && slack < 1) exact_run_raise(c->run, c->top + 1);
+    if (answer->verdict != VERDICT_FOUND && answer->verdict != VERDICT_OPTIMAL) return;
+    double bound = answer->bound * c->m->scale - slack;
+    if (answer->verdict == VERDICT_OPTIMAL) bound -= CBC_GAP;
     if (bound > (double)c->run->low && bound <= (double)c->top) exact_run_raise(c->run, (int64_t)ceil(bound));
 }
 
+static pawl_code take_answer(struct cbc *c, const char *buffer, size_t have, size_t bits,
+                             struct pawl_error *e) {
+    struct answer answer;
+    if (have < sizeof answer) return PAWL_OK; /* time was up, or CBC died: nothing is proven */
+    memcpy(&answer, buffer, sizeof answer);
+    pawl_code code = PAWL_OK;
+    if (have == sizeof answer + bits && answer.verdict != VERDICT_INFEASIBLE)
+        code = keep_solution(c, buffer + sizeof answer, e);
+    if (code == PAWL_OK) raise_bound(c, &answer);
+    return code;
+}
+
 static pawl_code run_solver(struct cbc *c, struct pawl_error *e) {
+    size_t bits = (size_t)c->m->literal_count + c->m->choice_count, size = sizeof(struct answer) + bits;
     double left = (double)(c->run->deadline_ns - clock_now_ns()) * 1e-9;
-    Cbc_setObjSense(c->model, 1);
-    Cbc_setLogLevel(c->model, 0);
-    Cbc_setMaximumSeconds(c->model, left > 0.1 ? left : 0.1);
-    Cbc_setAllowableGap(c->model, CBC_GAP / c->m->scale);
-    Cbc_addCutCallback(c->model, stop_by_cut, "stop", c);
-    Cbc_solve(c->model);
-    bool has_solution = Cbc_bestSolution(c->model) != NULL && !Cbc_isProvenInfeasible(c->model);
-    pawl_code code = has_solution ? read_solution(c, e) : PAWL_OK;
-    if (code == PAWL_OK && !c->stopped) raise_bound(c, has_solution);
+    int ends[2] = {-1, -1};
+    char *buffer = malloc(size);
+    if (buffer == NULL) return error_set(e, PAWL_MEMORY, 0, "exact plan: no memory for an answer");
+    pid_t child = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
+    if (child == 0) solve_and_exit(c, left * CBC_TIME_SHARE, ends[1]);
+    pawl_code code = PAWL_OK;
+    if (child < 0) code = error_set(e, PAWL_MEMORY, errno, "exact plan: no process for the solver");
+    if (ends[1] >= 0) close(ends[1]);
+    if (child > 0) {
+        size_t have = read_answer(c, ends[0], buffer, size);
+        kill(child, SIGKILL);
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+        }
+        code = take_answer(c, buffer, have, bits, e);
+    }
+    if (ends[0] >= 0) close(ends[0]);
+    free(buffer);
     return code;
 }
 
