@@ -15,8 +15,8 @@
 struct bamboo {
     const struct fleet_job *job;
     uint32_t machines, depth;
-    uint32_t pipelines;  /* that run; 0: none */
-    uint32_t overloaded; /* workers that do two stages */
+    uint32_t pipelines;           /* that run; 0: none */
+    uint32_t overloaded;          /* workers that do two stages */
     uint32_t alive_count, placed; /* machines in pipelines */
     bool *alive;
     uint32_t *place;  /* [machines] pipeline * depth + stage, or FLEET_NONE: waits */

@@ -55,8 +55,8 @@ static void settle(struct clockwork *c) {
         uint32_t kept = 0;
         if (last + 1 < s->count) { /* the rest of them may still become durable */
             s->first_s += (double)(last + 1) * s->apart_s;
-            s->first = (struct point){c->durable.counted + s->step.counted,
-                                      c->durable.useful_s + s->step.useful_s};
+            s->first =
+                (struct point){c->durable.counted + s->step.counted, c->durable.useful_s + s->step.useful_s};
             s->count -= last + 1;
             c->saves[kept++] = *s;
         }

@@ -6,8 +6,8 @@
  *
  * Saving goes in cycles: `every` seconds of work, then a save begins and training stands still for `stall`;
  * the save is durable `write` seconds after its begin. Whole cycles are reckoned at once, so a span between
- * two events costs O(1) however many saves are in it. useful + lost + saving + stopped + idle is the time that
- * passed. A stop does not end a save that is under way. Pure; seconds are doubles. Tested in
+ * two events costs O(1) however many saves are in it. useful + lost + saving + stopped + idle is the time
+ * that passed. A stop does not end a save that is under way. Pure; seconds are doubles. Tested in
  * tests/unit/fleet_clockwork_test.c. */
 #ifndef FLEET_CLOCKWORK_H
 #define FLEET_CLOCKWORK_H

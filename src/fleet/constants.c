@@ -26,14 +26,15 @@
 #define OWN_BOUND "pawl: bound that its own benchmark keeps to"
 
 /* Saves that training waits for; what differs is said after it. */
-#define SAVES(policy, every, iterations, in_flight, stall, slowdown, source)                                  \
+#define SAVES(policy, every, iterations, in_flight, stall, slowdown, source)                                 \
     {policy, "checkpoint_every_s", "s", source, every},                                                      \
-        {policy, "checkpoint_every_iterations", "iterations", "used where checkpoint_every_s is 0", iterations}, \
-        {policy, "checkpoint_write_s", "s", DERIVED, 0}, {policy, "checkpoint_load_s", "s", DERIVED, 0},      \
-        {policy, "checkpoint_in_flight", "saves", "saves under way at once; one begins at most every write/it", \
-         in_flight},                                                                                          \
-        {policy, "checkpoint_stall", "of the write", SYNC, stall}, {                                          \
-        policy, "checkpoint_slowdown", "of the time", "while saves go on beside it", slowdown                 \
+        {policy, "checkpoint_every_iterations", "iterations", "used where checkpoint_every_s is 0",          \
+         iterations},                                                                                        \
+        {policy, "checkpoint_write_s", "s", DERIVED, 0}, {policy, "checkpoint_load_s", "s", DERIVED, 0},     \
+        {policy, "checkpoint_in_flight", "saves",                                                            \
+         "saves under way at once; one begins at most every write/it", in_flight},                           \
+        {policy, "checkpoint_stall", "of the write", SYNC, stall}, {                                         \
+        policy, "checkpoint_slowdown", "of the time", "while saves go on beside it", slowdown                \
     }
 
 static const struct fleet_constant defaults[] = {
@@ -143,7 +144,8 @@ static const char *objection(const struct fleet_constant *c, double value) {
     if (value > 1e15) return "is too large: at most 1e15";
     if (is(c, "link_bps") || is(c, "storage_bps")) return value < 1 ? "must be 1 or more" : NULL;
     if (is(c, "layers_per_stage"))
-        return value < 1 || value > 64 || value != floor(value) ? "must be a whole number from 1 to 64" : NULL;
+        return value < 1 || value > 64 || value != floor(value) ? "must be a whole number from 1 to 64"
+                                                                : NULL;
     if (is(c, "depth")) return value < 1 || value > 16 ? "must be from 1 to 16" : NULL;
     if (is(c, "slow_after_loss")) return value < 1 ? "must be 1 or more" : NULL;
     if (is(c, "checkpoint_in_flight")) return value < 1 ? "must be 1 or more" : NULL;
@@ -165,15 +167,16 @@ static pawl_code unknown_name(const struct fleet_constants *c, const char *polic
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", x->name);
     }
     if (used == 0)
-        return error_set(e, PAWL_ARGUMENT, 0,
-                         "there is no policy \"%s\" with constants: there are common, drop-replica, checkpoint-restart, "
-                         "oobleck, bamboo, varuna, recycle, pawl",
-                         policy);
+        return error_set(
+            e, PAWL_ARGUMENT, 0,
+            "there is no policy \"%s\" with constants: there are common, drop-replica, checkpoint-restart, "
+            "oobleck, bamboo, varuna, recycle, pawl",
+            policy);
     return error_set(e, PAWL_ARGUMENT, 0, "%s has no constant \"%s\": it has %s", policy, name, names);
 }
 
-pawl_code fleet_constants_put(struct fleet_constants *c, const char *policy, const char *name, const char *text,
-                              struct pawl_error *e) {
+pawl_code fleet_constants_put(struct fleet_constants *c, const char *policy, const char *name,
+                              const char *text, struct pawl_error *e) {
     struct fleet_constant *constant = fleet_constant_find(c, policy, name);
     double value;
     if (constant == NULL) return unknown_name(c, policy, name, e);
@@ -196,8 +199,8 @@ pawl_code fleet_constants_set(struct fleet_constants *c, const char *assignment,
         dot = strchr(text, '.');
     }
     if (equals == NULL || dot == NULL || dot > equals)
-        return error_set(e, PAWL_ARGUMENT, 0, "\"%.120s\": wanted policy.constant=value, like oobleck.detect_s=5",
-                         assignment);
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "\"%.120s\": wanted policy.constant=value, like oobleck.detect_s=5", assignment);
     *dot = *equals = 0;
     return fleet_constants_put(c, text, dot + 1, equals + 1, e);
 }

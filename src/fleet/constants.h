@@ -9,8 +9,8 @@
 struct fleet_constant *fleet_constant_find(const struct fleet_constants *c, const char *policy,
                                            const char *name); /* null: none */
 /* ARGUMENT: no such policy or constant, not a number, out of its range. */
-pawl_code fleet_constants_put(struct fleet_constants *c, const char *policy, const char *name, const char *text,
-                              struct pawl_error *e);
+pawl_code fleet_constants_put(struct fleet_constants *c, const char *policy, const char *name,
+                              const char *text, struct pawl_error *e);
 /* As a stops file. */
 pawl_code fleet_constants_print(const struct fleet_constants *c, FILE *out, struct pawl_error *e);
 /* `name` is the file's, for messages. FORMAT: name, line, column. */

@@ -1,7 +1,7 @@
 /* Runs one policy over the events: asks it at every change, keeps the time, writes down what was.
  *
- * A machine that comes is usable some time later; one that is lost before was never there. Changes at one time
- * are one change. What is missing at time 0 is how the job starts and costs nothing. Tested in
+ * A machine that comes is usable some time later; one that is lost before was never there. Changes at one
+ * time are one change. What is missing at time 0 is how the job starts and costs nothing. Tested in
  * tests/unit/fleet_engine_test.c. */
 #include <math.h>
 #include <stdlib.h>
@@ -111,7 +111,8 @@ static void apply(struct engine *g, const struct fleet_answer *answer) {
     if (g->clock.stop_left_s == 0) clockwork_lose(&g->clock, answer->lost_iterations * g->iteration_s);
     if (answer->rollback) clockwork_roll_back(&g->clock), row->rollbacks++;
     if (answer->saved) clockwork_save(&g->clock);
-    if (answer->stop_s > 0 && answer->iteration_ns > 0) clockwork_stop(&g->clock, answer->stop_s), row->stops++;
+    if (answer->stop_s > 0 && answer->iteration_ns > 0)
+        clockwork_stop(&g->clock, answer->stop_s), row->stops++;
     if (answer->iteration_ns == 0) g->clock.stop_left_s = 0;
     set_rate(g, answer);
 }

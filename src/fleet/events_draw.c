@@ -1,7 +1,7 @@
 /* See fleet.h: failures at a rate, by chance, or from the start on.
  *
- * Victims are drawn among those who are there. The repair time is the same for all, so that who was lost first
- * is back first and a queue suffices. Tested in tests/unit/fleet_events_test.c. */
+ * Victims are drawn among those who are there. The repair time is the same for all, so that who was lost
+ * first is back first and a queue suffices. Tested in tests/unit/fleet_events_test.c. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* See fleet.h: a recorded trace as losses and returns of the job's own machines.
  *
- * base/trace.h reads the lines. Here they are put in order, names become numbers, counts become nodes that are
- * drawn, and nodes take the job's places: those that find none wait as spares, in the order in which they
+ * base/trace.h reads the lines. Here they are put in order, names become numbers, counts become nodes that
+ * are drawn, and nodes take the job's places: those that find none wait as spares, in the order in which they
  * came, and fill the place that is empty for longest. A place whose node goes while a spare waits is lost and
  * joined at once. Tested in tests/unit/fleet_events_test.c and tests/fuzz/fleet_events_fuzz.c. */
 #include <stdlib.h>
@@ -168,7 +168,8 @@ static pawl_code number_nodes(const struct trace_lines *t, uint32_t **ids, uint3
     *nodes = 0;
     for (uint32_t i = 0; i < t->count; i++) {
         const struct trace_line *x = sorted[i].line, *y = i > 0 ? sorted[i - 1].line : NULL;
-        if (y == NULL || x->node_size != y->node_size || memcmp(x->node, y->node, x->node_size) != 0) ++*nodes;
+        if (y == NULL || x->node_size != y->node_size || memcmp(x->node, y->node, x->node_size) != 0)
+            ++*nodes;
         (*ids)[sorted[i].index] = *nodes - 1;
     }
     free(sorted);
@@ -203,7 +204,8 @@ static pawl_code place_named(struct placing *p, const struct trace_lines *t, con
         }
     }
     char **warnings = &p->events.warnings;
-    if (code == PAWL_OK) code = warn_twice(warnings, odd.first_added, odd.twice_added, "is added twice", p->e);
+    if (code == PAWL_OK)
+        code = warn_twice(warnings, odd.first_added, odd.twice_added, "is added twice", p->e);
     if (code == PAWL_OK)
         code = warn_twice(warnings, odd.first_removed, odd.twice_removed, "is removed and not there", p->e);
     return code;
@@ -218,8 +220,9 @@ static pawl_code check_cut(const struct trace_lines *t, const uint32_t *ids, str
     for (uint32_t i = 0; i < t->count; i++)
         if (i != last && ids[i] == ids[last]) return PAWL_OK;
     const struct trace_line *l = &t->line[last];
-    return error_set(e, PAWL_FORMAT, 0, "trace, line %u: node %.*s never came: the file seems to be cut off there",
-                     l->number, l->node_size < 60 ? (int)l->node_size : 60, l->node);
+    return error_set(e, PAWL_FORMAT, 0,
+                     "trace, line %u: node %.*s never came: the file seems to be cut off there", l->number,
+                     l->node_size < 60 ? (int)l->node_size : 60, l->node);
 }
 
 static pawl_code read_named(const struct trace_lines *t, uint32_t machines, struct placing *p,
@@ -278,7 +281,8 @@ static pawl_code read_counts(const struct trace_lines *t, uint32_t machines, uin
     for (uint32_t i = 0; i < recorded && code == PAWL_OK; i++) {
         uint32_t count = t->line[i].there / t->per_machine;
         /* The first sample that is not above the one before ends the additions at the start. */
-        if (i > 0 && count <= t->line[i - 1].there / t->per_machine && p->events.present > 0) p->started = true;
+        if (i > 0 && count <= t->line[i - 1].there / t->per_machine && p->events.present > 0)
+            p->started = true;
         code = follow_count(p, &d, count, t->line[i].time_s);
     }
     free(d.there);

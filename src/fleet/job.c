@@ -43,7 +43,8 @@ static void spread_stage(struct fleet_job *job, const struct pawl_stage_cost *c,
 /* Both transfers across a boundary: the mean over those that there are. */
 static uint64_t hop_of(const struct pawl_profile *p) {
     double sum = 0;
-    for (uint32_t s = 0; s + 1 < p->stages; s++) sum += p->stage[s].send_forward + p->stage[s + 1].send_backward;
+    for (uint32_t s = 0; s + 1 < p->stages; s++)
+        sum += p->stage[s].send_forward + p->stage[s + 1].send_backward;
     if (p->stages < 2) return ns_of(p, p->stage[0].send_forward + p->stage[0].send_backward);
     return ns_of(p, sum / (p->stages - 1));
 }
@@ -62,8 +63,9 @@ static pawl_code check_times(const struct fleet_job *job, struct pawl_error *e) 
                              (unsigned long long)BYTES_MAX);
     double ns = most * p->unit_s / FLEET_NS * (double)(job->batch + job->stages);
     if (!(p->unit_s > 0) || !isfinite(p->unit_s))
-        return error_set(e, PAWL_ARGUMENT, 0, "the profile does not say how long its unit of time is (unit_s): "
-                                              "a simulation needs seconds");
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "the profile does not say how long its unit of time is (unit_s): "
+                         "a simulation needs seconds");
     if (!(ns < (double)FLEET_NS_MAX))
         return error_set(e, PAWL_ARGUMENT, 0, "the profile's times are too long: an iteration of %.3g s",
                          ns * FLEET_NS);
@@ -86,10 +88,11 @@ static pawl_code spread_layers(struct fleet_job *job, struct pawl_error *e) {
     job->pipe = calloc((size_t)job->layer_count + 1, sizeof *job->pipe);
     if (job->layer == NULL || job->own_cut == NULL || job->pipe == NULL)
         return error_set(e, PAWL_MEMORY, 0, "no memory for %u layers", job->layer_count);
-    if (!known && asprintf(&job->warnings,
-                           "the profile does not say how many layers its stages have: %u each are assumed, for "
-                           "the policies that cut pipelines anew\n",
-                           assumed) < 0)
+    if (!known &&
+        asprintf(&job->warnings,
+                 "the profile does not say how many layers its stages have: %u each are assumed, for "
+                 "the policies that cut pipelines anew\n",
+                 assumed) < 0)
         return error_set(e, PAWL_MEMORY, 0, "no memory for a warning");
     for (uint32_t s = 0, first = 0; s < p->stages; s++) {
         uint32_t layers = known ? p->stage[s].layers : assumed;
@@ -149,7 +152,8 @@ void fleet_job_cut(const struct fleet_job *job, uint32_t depth, uint32_t *cut) {
 static bool within(const struct fleet_job *job, uint64_t fixed, uint64_t held, uint64_t each) {
     uint64_t stored, bytes;
     if (job->profile->memory_bytes == 0) return true;
-    return mem_mul(held, each, &stored) && mem_add(fixed, stored, &bytes) && bytes <= job->profile->memory_bytes;
+    return mem_mul(held, each, &stored) && mem_add(fixed, stored, &bytes) &&
+           bytes <= job->profile->memory_bytes;
 }
 
 /* Stage `s` of a pipeline enters it; 1F1B holds depth - s micro-batches there. */
@@ -170,7 +174,8 @@ static void add_stage(const struct fleet_job *job, uint32_t depth, uint32_t s, c
     if (sum.state > pipe->state) pipe->state = sum.state;
     pipe->fits = pipe->fits && within(job, sum.state, held, sum.activation);
     pipe->fits_twice = pipe->fits_twice && within(job, 2 * sum.state, held, sum.activation);
-    pipe->fits_again = pipe->fits_again && within(job, sum.state + sum.activation, held, job->layer[cut[s]].input);
+    pipe->fits_again =
+        pipe->fits_again && within(job, sum.state + sum.activation, held, job->layer[cut[s]].input);
 }
 
 static pawl_code make_pipes(struct fleet_job *job, struct pawl_error *e) {
@@ -199,7 +204,8 @@ pawl_code fleet_job_init(const struct pawl_sim_request *request, const struct pa
     if (profile->stages != request->stages)
         return error_set(e, PAWL_ARGUMENT, 0, "the profile has %u stages, the request %u", profile->stages,
                          request->stages);
-    job.link_bps = profile->link_bps > 0 ? profile->link_bps : fleet_constant(constants, "common", "link_bps");
+    job.link_bps =
+        profile->link_bps > 0 ? profile->link_bps : fleet_constant(constants, "common", "link_bps");
     job.storage_bps = fleet_constant(constants, "common", "storage_bps");
     pawl_code code = check_times(&job, e);
     if (code == PAWL_OK) {

@@ -1,8 +1,8 @@
 /* Policies that keep whole pipelines of the given depth: fault-scaled, drop-replica, checkpoint-restart.
  *
  * fault-scaled is no system but a line to compare with: what is left of the machines does its share of the
- * work. drop-replica is torchft's: a pipeline that lacks a machine does nothing, the others share the batch; a
- * machine that comes heals the pipeline that lacks least. checkpoint-restart starts anew, from the newest
+ * work. drop-replica is torchft's: a pipeline that lacks a machine does nothing, the others share the batch;
+ * a machine that comes heals the pipeline that lacks least. checkpoint-restart starts anew, from the newest
  * checkpoint, with as many whole pipelines as there are machines for. Facts: torchft's lighthouse; the
  * batch is always that of the whole cluster. Tested in tests/unit/fleet_policy_test.c. */
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "fleet/period.h"
 
 struct entry {
-    uint32_t *key; /* policy, holes; null: empty */
+    uint32_t *key;               /* policy, holes; null: empty */
     struct fleet_period *period; /* stays where it is when the table grows */
 };
 

@@ -12,25 +12,25 @@
 
 #include "fleet/fleet.h"
 
-#define FLEET_NONE    UINT32_MAX
-#define FLEET_NS_MAX  ((uint64_t)1 << 60)
-#define FLEET_NS      1e-9 /* seconds */
+#define FLEET_NONE   UINT32_MAX
+#define FLEET_NS_MAX ((uint64_t)1 << 60)
+#define FLEET_NS     1e-9 /* seconds */
 /* A model has hundreds of layers; the limit bounds what a profile can make us compute. */
 #define FLEET_LAYERS_MAX 1024u
 
 /* ---- the job ---- */
 
-struct fleet_layer { /* of one micro-batch; a stage's costs spread evenly over its layers */
-    uint64_t forward, compute; /* ns; compute: all three passes */
-    uint64_t tail;             /* ns per iteration: its share of reduce and step */
+struct fleet_layer {                   /* of one micro-batch; a stage's costs spread evenly over its layers */
+    uint64_t forward, compute;         /* ns; compute: all three passes */
+    uint64_t tail;                     /* ns per iteration: its share of reduce and step */
     uint64_t state, activation, input; /* bytes */
 };
 
-struct fleet_pipe { /* a pipeline of some depth */
-    uint64_t fill, slowest; /* ns: one micro-batch through all stages; the busiest stage */
+struct fleet_pipe {                     /* a pipeline of some depth */
+    uint64_t fill, slowest;             /* ns: one micro-batch through all stages; the busiest stage */
     uint64_t fill_again, slowest_again; /* the same with every forward computed twice */
     uint64_t tail;
-    uint64_t state;                 /* bytes, of the fullest stage */
+    uint64_t state;                    /* bytes, of the fullest stage */
     bool fits, fits_twice, fits_again; /* device memory: 1F1B; with two states; with recomputation */
 };
 
@@ -80,18 +80,18 @@ struct fleet_change {
     uint32_t lost_count, joined_count;
 };
 struct fleet_answer {
-    uint64_t iteration_ns; /* from now on, after the stop; 0: it cannot run */
-    double stop_s;         /* everybody stands still first */
+    uint64_t iteration_ns;  /* from now on, after the stop; 0: it cannot run */
+    double stop_s;          /* everybody stands still first */
     double lost_iterations; /* of the iteration time until now: what was under way is lost */
-    bool rollback;         /* the state is lost: back to the newest durable checkpoint */
-    bool saved;            /* a checkpoint was made before the stop, whose time `stop_s` includes */
-    const char *note;      /* static; why it cannot run, or null */
+    bool rollback;          /* the state is lost: back to the newest durable checkpoint */
+    bool saved;             /* a checkpoint was made before the stop, whose time `stop_s` includes */
+    const char *note;       /* static; why it cannot run, or null */
 };
 
 struct fleet_policy {
     const char *name;
-    pawl_code (*start)(const struct fleet_job *job, const bool *alive, void **state,
-                       struct fleet_answer *out, struct pawl_error *e);
+    pawl_code (*start)(const struct fleet_job *job, const bool *alive, void **state, struct fleet_answer *out,
+                       struct pawl_error *e);
     pawl_code (*change)(void *state, const struct fleet_change *change, struct fleet_answer *out,
                         struct pawl_error *e);
     void (*close)(void *state); /* accepts null */

@@ -14,25 +14,6 @@
 #define HOURS_MAX   (24.0 * 365 * 100)
 #define SECONDS_MAX (HOURS_MAX * 3600)
 
-static const struct fleet_policy *const policies[] = {
-    &fleet_fault_scaled, &fleet_drop_replica, &fleet_checkpoint_restart, &fleet_oobleck,
-    &fleet_bamboo,       &fleet_varuna,       &fleet_recycle,            &fleet_pawl,
-};
-#define POLICIES (sizeof policies / sizeof policies[0])
-
-const char *const *pawl_sim_policies(void) {
-    static const char *const names[] = {"fault-scaled", "drop-replica", "checkpoint-restart", "oobleck",
-                                        "bamboo",       "varuna",       "recycle",            "pawl",
-                                        NULL};
-    return names;
-}
-
-const struct fleet_policy *fleet_policy_find(const char *name) {
-    for (size_t i = 0; i < POLICIES; i++)
-        if (strcmp(policies[i]->name, name) == 0) return policies[i];
-    return NULL;
-}
-
 const char *pawl_sim_format_name(enum pawl_sim_format format) {
     static const char *const names[] = {"text", "json", "svg"};
     return (unsigned)format < PAWL_SIM_FORMAT_COUNT ? names[format] : "";
@@ -78,13 +59,13 @@ static pawl_code check_policies(const struct pawl_sim_request *r, struct pawl_er
 }
 
 static pawl_code check_failures(const struct pawl_sim_request *r, struct pawl_error *e) {
-    int kinds =
-        (r->trace_path != NULL) + (r->every_count > 0) + (r->mtbf_s != 0) + (r->dead_share_count > 0);
+    int kinds = (r->trace_path != NULL) + (r->every_count > 0) + (r->mtbf_s != 0) + (r->dead_share_count > 0);
     pawl_code code = PAWL_OK;
     if (kinds != 1)
-        return error_set(e, PAWL_ARGUMENT, 0,
-                         "failures: %s; give one of a trace, rates, a mean time between failures, dead shares",
-                         kinds == 0 ? "nothing says when they come" : "more than one thing says when they come");
+        return error_set(
+            e, PAWL_ARGUMENT, 0,
+            "failures: %s; give one of a trace, rates, a mean time between failures, dead shares",
+            kinds == 0 ? "nothing says when they come" : "more than one thing says when they come");
     for (uint32_t i = 0; i < r->every_count && code == PAWL_OK; i++)
         code = check_number("rate (seconds)", r->every_s[i], 1e-3, SECONDS_MAX, e);
     if (code == PAWL_OK && r->mtbf_s != 0)

@@ -35,7 +35,8 @@ static pawl_code next(struct walk *w) {
     const yaml_parser_t *p = &w->parser;
     yaml_event_delete(&w->event);
     if (yaml_parser_parse(&w->parser, &w->event) != 0) return PAWL_OK;
-    if (p->error == YAML_MEMORY_ERROR) return error_set(w->e, PAWL_MEMORY, 0, "%s: no memory to read it", w->name);
+    if (p->error == YAML_MEMORY_ERROR)
+        return error_set(w->e, PAWL_MEMORY, 0, "%s: no memory to read it", w->name);
     char what[200];
     snprintf(what, sizeof what, "not YAML: %s", p->problem != NULL ? p->problem : "unreadable");
     return refuse_at(w, p->error == YAML_READER_ERROR ? p->mark : p->problem_mark, what);
@@ -83,7 +84,8 @@ static pawl_code take_policy(struct walk *w) {
     pawl_code code = take_word(w, "a policy must be a plain name", policy);
     if (code == PAWL_OK) code = next(w);
     if (code != PAWL_OK) return code;
-    snprintf(what, sizeof what, "policy \"%s\" needs its constants below it, as in \"  detect_s: 5\"", policy);
+    snprintf(what, sizeof what, "policy \"%s\" needs its constants below it, as in \"  detect_s: 5\"",
+             policy);
     if (!is_mapping(w)) return refuse(w, what);
     while ((code = next(w)) == PAWL_OK && w->event.type != YAML_MAPPING_END_EVENT) {
         code = take_constant(w, policy);

@@ -1,10 +1,11 @@
-/* Varuna (EuroSys'22): morphing. On a change of the machines in use the job is stopped, and launched anew from
- * a checkpoint with the pipeline depth and number of pipelines that its simulator finds fastest.
+/* Varuna (EuroSys'22): morphing. On a change of the machines in use the job is stopped, and launched anew
+ * from a checkpoint with the pipeline depth and number of pipelines that its simulator finds fastest.
  *
  * Depths are the divisors of the number of cut points (layers) that fit the device; D = floor(machines /
- * depth), the rest is idle; every forward is computed a second time before its backward. A loss without notice
- * goes back to the newest checkpoint; with a notice as long as a save, one is written first. Coming machines
- * are taken where that is faster. Facts: Varuna's repository. Tested in tests/unit/fleet_policy_test.c. */
+ * depth), the rest is idle; every forward is computed a second time before its backward. A loss without
+ * notice goes back to the newest checkpoint; with a notice as long as a save, one is written first. Coming
+ * machines are taken where that is faster. Facts: Varuna's repository. Tested in
+ * tests/unit/fleet_policy_test.c. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* Recorded failures: how many machines were there, and when some went.
  *
- * base/trace.h reads the lines: counts over time, and additions and removals of named nodes, of which only how
- * many are there matters here. Out of order, or a removal where nobody is, is FORMAT with the line. Text in,
- * arrays out: the caller reads the file. Tested in tests/unit/tune_trace_test.c. */
+ * base/trace.h reads the lines: counts over time, and additions and removals of named nodes, of which only
+ * how many are there matters here. Out of order, or a removal where nobody is, is FORMAT with the line. Text
+ * in, arrays out: the caller reads the file. Tested in tests/unit/tune_trace_test.c. */
 #ifndef TUNE_TRACE_H
 #define TUNE_TRACE_H
 
