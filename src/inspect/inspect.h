@@ -11,6 +11,7 @@
 #include <pawl/inspect.h>
 
 #include "ckpt/log.h"
+#include "ckpt/marks.h"
 #include "ckpt/slot.h"
 
 /* Memory for reading data: verify, export and diff take pieces of at most this, or one chunk. */
@@ -59,19 +60,10 @@ struct inspect_problem {
     char *store, *file, *tensor, *text;
 };
 
-struct inspect_mark { /* of a run's folder: step 0: the start began anew; else the step is not to be resumed
-                       */
-    uint64_t step, incarnation;
-};
-struct inspect_marks {
-    struct inspect_mark *items;
-    uint32_t count;
-};
-
 struct pawl_inspect {
     struct pawl_inspect_options options;
     char *path, *run; /* run: the run's folder, where known */
-    struct inspect_marks marks;
+    struct ckpt_marks marks;
     struct inspect_store *stores;
     uint32_t store_count;
     bool owned; /* close the stores at the end */
@@ -110,8 +102,8 @@ pawl_code inspect_temporary_remove(const struct store *s, const char *name, stru
 bool inspect_file_bytes(struct store *s, const char *file, uint64_t *bytes);
 
 /* ---- which step a resume takes (marks.c) ---- */
-pawl_code inspect_marks_read(const char *run, struct inspect_marks *out,
-                             struct pawl_error *e); /* run may be null */
+/* Problems are added; IO, MEMORY. None where the run's folder is not known. */
+pawl_code inspect_marks_read(struct pawl_inspect *in, struct pawl_error *e);
 void inspect_marks_apply(struct pawl_inspect *in);
 /* Of the steps up to `most`; PAWL_INSPECT_NONE: none. The same rule as the engine's users have. */
 uint32_t inspect_newest(const struct pawl_inspect *in, uint64_t most);

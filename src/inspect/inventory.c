@@ -168,8 +168,7 @@ static bool has_complete(const struct pawl_inspect *in) {
 pawl_code inspect_scan(struct pawl_inspect *in, struct pawl_error *e) {
     for (int tries = 1;; tries++) {
         forget_scan(in);
-        free(in->marks.items);
-        pawl_code code = inspect_marks_read(in->run, &in->marks, e);
+        pawl_code code = inspect_marks_read(in, e);
         if (code == PAWL_OK) code = inspect_group_check(in, e);
         for (uint32_t i = 0; i < in->store_count && code == PAWL_OK; i++) code = inspect_scan_store(in, i, e);
         if (code == PAWL_OK) code = open_set(in, e);
@@ -210,7 +209,7 @@ void pawl_inspect_close(struct pawl_inspect *in) {
     free(in->stores);
     free(in->path);
     free(in->run);
-    free(in->marks.items);
+    ckpt_marks_close(&in->marks);
     free(in);
 }
 

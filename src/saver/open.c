@@ -35,8 +35,8 @@ static pawl_code check_numbers(const struct pawl_ckpt_options *o, struct pawl_er
         return error_set(e, PAWL_ARGUMENT, 0,
                          "options.overhead is %g, options.mtbf_s %g: wanted a share and seconds, 0 or more",
                          o->overhead, o->mtbf_s);
-    if (o->group != NULL && (o->group->incarnation == 0 || o->group->incarnation > RUN_NUMBER_MAX))
-        return wrong("group->incarnation", o->group->incarnation, 1, RUN_NUMBER_MAX, e);
+    if (o->group != NULL && (o->group->incarnation == 0 || o->group->incarnation > CKPT_START_MAX))
+        return wrong("group->incarnation", o->group->incarnation, 1, CKPT_START_MAX, e);
     if (o->must_exist && o->must_be_new)
         return error_set(e, PAWL_ARGUMENT, 0,
                          "options.must_exist and options.must_be_new exclude each other");
@@ -108,26 +108,27 @@ static pawl_code check_loss(const struct pawl_ckpt *c, const struct ckpt_set *se
 
 static pawl_code look_at_set(const struct pawl_ckpt *c, const struct ckpt_set *set, struct start *out,
                              struct pawl_error *e) {
-    struct saver_marks marks;
+    struct ckpt_marks marks;
     pawl_code code = run_marks(&c->run, &marks, e);
     if (code != PAWL_OK) return code;
     for (uint32_t i = 0; i < ckpt_set_count(set) && code == PAWL_OK; i++) {
         const struct ckpt_step *s = ckpt_set_at(set, i);
         if (s->incarnation > out->incarnation) out->incarnation = s->incarnation;
-        if (s->incarnation > RUN_NUMBER_MAX)
+        if (s->incarnation > CKPT_START_MAX)
             code = error_set(e, PAWL_CORRUPT, 0,
                              "%.500s: step %" PRIu64 " is stored as of start %" PRIu64
                              ": no start has a number above %llu",
-                             c->options.path, s->step, s->incarnation, RUN_NUMBER_MAX);
+                             c->options.path, s->step, s->incarnation, CKPT_START_MAX);
     }
-    for (uint32_t i = 0; i < marks.scratch_count; i++)
-        if (marks.scratch[i] > out->incarnation) out->incarnation = marks.scratch[i];
+    for (uint32_t i = 0; i < marks.count; i++)
+        if (marks.items[i].step == 0 && marks.items[i].incarnation > out->incarnation)
+            out->incarnation = marks.items[i].incarnation;
     uint32_t newest = saver_newest(set, &marks);
     if (newest != UINT32_MAX) {
         out->step = ckpt_set_at(set, newest)->step;
         out->step_incarnation = ckpt_set_at(set, newest)->incarnation;
     }
-    run_marks_close(&marks);
+    ckpt_marks_close(&marks);
     return code;
 }
 

@@ -16,7 +16,7 @@ struct names {
 struct pawl_ckpt_reader {
     struct saver_stores stores;
     struct saver_run run; /* borrowed path; null: none known */
-    struct saver_marks marks;
+    struct ckpt_marks marks;
     struct ckpt_set *set;
     struct names *names; /* [steps] */
 };
@@ -69,7 +69,7 @@ void pawl_ckpt_reader_close(struct pawl_ckpt_reader *r) {
     for (uint32_t i = 0; r->names != NULL && i < ckpt_set_count(r->set); i++) free(r->names[i].firsts);
     free(r->names);
     ckpt_set_close(r->set);
-    run_marks_close(&r->marks);
+    ckpt_marks_close(&r->marks);
     saver_stores_close(&r->stores);
     free(r);
 }
@@ -86,7 +86,7 @@ struct pawl_ckpt_step pawl_ckpt_reader_step(const struct pawl_ckpt_reader *r, ui
                                   .incarnation = s->incarnation,
                                   .unit_count = s->unit_count,
                                   .complete = s->complete,
-                                  .bad = run_is_bad(&r->marks, s->step, s->incarnation)};
+                                  .bad = ckpt_marks_bad(&r->marks, s->step, s->incarnation)};
     for (uint32_t i = 0; i < ckpt_set_part_count(r->set, index); i++)
         out.bytes += ckpt_set_part(r->set, index, i).data_bytes;
     memcpy(out.missing, s->missing, sizeof out.missing);

@@ -12,28 +12,13 @@
 
 /* ---- which step ---- */
 
-static uint32_t newest_from(const struct ckpt_set *set, const struct saver_marks *marks,
-                            uint64_t incarnation) {
-    for (uint32_t i = 0; i < ckpt_set_count(set); i++) { /* newest first */
-        const struct ckpt_step *s = ckpt_set_at(set, i);
-        if (s->complete && s->incarnation >= incarnation && !run_is_bad(marks, s->step, s->incarnation))
-            return i;
-    }
-    return UINT32_MAX;
+static struct ckpt_candidate candidate(const void *set, uint32_t index) {
+    const struct ckpt_step *s = ckpt_set_at(set, index);
+    return (struct ckpt_candidate){s->step, s->incarnation, s->complete};
 }
 
-/* A start that began anew counts its steps from 1 again: what it saved is newer than all that was there
- * before, whatever the numbers. Until it has saved something, the old steps are what there is. */
-uint32_t saver_newest(const struct ckpt_set *set, const struct saver_marks *marks) {
-    uint64_t below = UINT64_MAX;
-    for (;;) {
-        uint64_t scratch = 0;
-        for (uint32_t i = 0; i < marks->scratch_count; i++)
-            if (marks->scratch[i] < below && marks->scratch[i] > scratch) scratch = marks->scratch[i];
-        uint32_t found = newest_from(set, marks, scratch);
-        if (found != UINT32_MAX || scratch == 0) return found;
-        below = scratch;
-    }
+uint32_t saver_newest(const struct ckpt_set *set, const struct ckpt_marks *marks) {
+    return ckpt_newest(marks, ckpt_set_count(set), candidate, set, UINT64_MAX);
 }
 
 static uint32_t find_step(const struct pawl_ckpt *c, const struct ckpt_set *set) {
@@ -118,7 +103,7 @@ static pawl_code read_step(struct pawl_ckpt *c, struct ckpt_set *set, uint32_t i
 /* One rank decides for itself: the next older complete one, until one is good. */
 static pawl_code read_alone(struct pawl_ckpt *c, struct ckpt_set *set, const struct pawl_ckpt_state *state,
                             uint64_t *step, struct pawl_error *e) {
-    struct saver_marks marks;
+    struct ckpt_marks marks;
     struct pawl_error first = {0}, why = {0};
     pawl_code code = run_marks(&c->run, &marks, e);
     for (uint32_t at; code == PAWL_OK;) {
@@ -136,13 +121,9 @@ static pawl_code read_alone(struct pawl_ckpt *c, struct ckpt_set *set, const str
         tell_passed_over(c, s->step, &why);
         mark(c, s, &why);
         if (first.code == PAWL_OK) first = why;
-        struct saver_bad *bad = realloc(marks.bad, (marks.bad_count + 1) * sizeof *bad);
-        code = bad == NULL ? saver_no_memory(c, e) : PAWL_OK;
-        if (bad == NULL) break;
-        marks.bad = bad;
-        bad[marks.bad_count++] = (struct saver_bad){s->step, s->incarnation};
+        code = ckpt_marks_add(&marks, (struct ckpt_mark){s->step, s->incarnation}, e);
     }
-    run_marks_close(&marks);
+    ckpt_marks_close(&marks);
     return code;
 }
 

@@ -14,11 +14,9 @@
 
 #include "base/hash.h"
 
-#define RUN_FILE       "RUN"
-#define SAVED_FILE     "SAVED"
-#define TRAIN_FILE     "run.json" /* of a run that `pawl train` keeps */
-#define BAD_FOLDER     "bad"
-#define SCRATCH_FOLDER "scratch"
+#define RUN_FILE   "RUN"
+#define SAVED_FILE "SAVED"
+#define TRAIN_FILE "run.json" /* of a run that `pawl train` keeps */
 /* Such a file is some lines of text. */
 #define RUN_TEXT_BYTES_MAX 8192u
 
@@ -171,11 +169,11 @@ pawl_code run_read(const struct saver_run *run, const char *folder, const char *
 
 pawl_code run_check_number(const struct saver_run *run, const char *folder, const char *name, uint64_t number,
                            struct pawl_error *e) {
-    if (number <= RUN_NUMBER_MAX) return PAWL_OK;
+    if (number <= CKPT_START_MAX) return PAWL_OK;
     return error_set(e, PAWL_CORRUPT, 0,
                      "%.500s/%s/%.100s: no start has a number above %llu; remove the file when no process of "
                      "the run lives",
-                     run->path, folder, name, RUN_NUMBER_MAX);
+                     run->path, folder, name, CKPT_START_MAX);
 }
 
 void run_remove(const struct saver_run *run, const char *folder, const char *name) {
@@ -347,77 +345,33 @@ pawl_code run_was_saved(const struct saver_run *run, bool *saved, struct pawl_er
 
 /* ---- marks ---- */
 
-static void bad_name(uint64_t step, uint64_t incarnation, char out[RUN_NUMBER_BYTES]) {
-    snprintf(out, RUN_NUMBER_BYTES, "%" PRIu64 "-%" PRIu64, step, incarnation);
-}
-
-static pawl_code read_bad(const struct saver_run *run, struct saver_marks *out, struct pawl_error *e) {
+static pawl_code read_marks(const struct saver_run *run, const char *folder, struct ckpt_marks *out,
+                            struct pawl_error *e) {
     char **names = NULL;
     uint32_t count = 0;
-    pawl_code code = run_list(run, BAD_FOLDER, &names, &count, e);
-    if (code != PAWL_OK) return code;
-    out->bad = calloc((size_t)count + 1, sizeof *out->bad);
-    if (out->bad == NULL) code = no_memory(e);
-    for (uint32_t i = 0; i < count && code == PAWL_OK; i++) {
-        struct saver_bad bad;
-        char again[RUN_NUMBER_BYTES];
-        if (sscanf(names[i], "%" SCNu64 "-%" SCNu64, &bad.step, &bad.incarnation) != 2) continue;
-        bad_name(bad.step, bad.incarnation, again);
-        if (strcmp(again, names[i]) != 0) continue;
-        code = run_check_number(run, BAD_FOLDER, names[i], bad.incarnation, e);
-        if (code == PAWL_OK) out->bad[out->bad_count++] = bad;
-    }
+    pawl_code code = run_list(run, folder, &names, &count, e);
+    for (uint32_t i = 0; i < count && code == PAWL_OK; i++)
+        code = ckpt_marks_add_name(out, run->path, folder, names[i], e);
     store_names_free(names, count);
     return code;
 }
 
-static pawl_code read_scratch(const struct saver_run *run, struct saver_marks *out, struct pawl_error *e) {
-    char **names = NULL;
-    uint32_t count = 0;
-    pawl_code code = run_list(run, SCRATCH_FOLDER, &names, &count, e);
-    if (code != PAWL_OK) return code;
-    out->scratch = calloc((size_t)count + 1, sizeof *out->scratch);
-    if (out->scratch == NULL) code = no_memory(e);
-    for (uint32_t i = 0; i < count && code == PAWL_OK; i++) {
-        char *end = NULL;
-        bool digits = names[i][0] >= '1' && names[i][0] <= '9'; /* no sign, which strtoull would take */
-        uint64_t number = digits ? strtoull(names[i], &end, 10) : 0;
-        if (number == 0 || *end != 0) continue;
-        code = run_check_number(run, SCRATCH_FOLDER, names[i], number, e);
-        if (code == PAWL_OK) out->scratch[out->scratch_count++] = number;
-    }
-    store_names_free(names, count);
-    return code;
-}
-
-pawl_code run_marks(const struct saver_run *run, struct saver_marks *out, struct pawl_error *e) {
-    *out = (struct saver_marks){0};
+pawl_code run_marks(const struct saver_run *run, struct ckpt_marks *out, struct pawl_error *e) {
+    *out = (struct ckpt_marks){0};
     if (run->path == NULL) return PAWL_OK;
-    pawl_code code = read_bad(run, out, e);
-    if (code == PAWL_OK) code = read_scratch(run, out, e);
-    if (code != PAWL_OK) run_marks_close(out);
+    pawl_code code = read_marks(run, CKPT_MARK_BAD, out, e);
+    if (code == PAWL_OK) code = read_marks(run, CKPT_MARK_SCRATCH, out, e);
+    if (code != PAWL_OK) ckpt_marks_close(out);
     return code;
-}
-
-void run_marks_close(struct saver_marks *marks) {
-    free(marks->bad);
-    free(marks->scratch);
-    *marks = (struct saver_marks){0};
-}
-
-bool run_is_bad(const struct saver_marks *marks, uint64_t step, uint64_t incarnation) {
-    for (uint32_t i = 0; i < marks->bad_count; i++)
-        if (marks->bad[i].step == step && marks->bad[i].incarnation == incarnation) return true;
-    return false;
 }
 
 pawl_code run_mark_bad(const struct saver_run *run, uint64_t step, uint64_t incarnation, const char *why,
                        struct pawl_error *e) {
     if (run->path == NULL) return PAWL_OK;
     char name[RUN_NUMBER_BYTES], text[1024];
-    bad_name(step, incarnation, name);
+    snprintf(name, sizeof name, "%" PRIu64 "-%" PRIu64, step, incarnation);
     snprintf(text, sizeof text, "pawl bad 1\n%.900s\n", why);
-    pawl_code code = run_make(run, BAD_FOLDER, name, text, e);
+    pawl_code code = run_make(run, CKPT_MARK_BAD, name, text, e);
     return code == PAWL_BUSY ? PAWL_OK : code;
 }
 
@@ -425,6 +379,6 @@ pawl_code run_mark_scratch(const struct saver_run *run, uint64_t incarnation, st
     if (run->path == NULL) return PAWL_OK;
     char name[RUN_NUMBER_BYTES];
     snprintf(name, sizeof name, "%" PRIu64, incarnation);
-    pawl_code code = run_make(run, SCRATCH_FOLDER, name, "pawl scratch 1\n", e);
+    pawl_code code = run_make(run, CKPT_MARK_SCRATCH, name, "pawl scratch 1\n", e);
     return code == PAWL_BUSY ? PAWL_OK : code;
 }

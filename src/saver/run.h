@@ -18,11 +18,10 @@
 #include <pawl/ckpt.h>
 
 #include "base/error.h"
+#include "ckpt/marks.h"
 #include "store/store.h"
 
 #define RUN_NUMBER_BYTES 48u
-/* Of starts: no run ever comes near it, and one more than it still is a number. */
-#define RUN_NUMBER_MAX 1000000000000000000ull
 
 struct saver_run {
     char *path; /* null: there is none */
@@ -62,19 +61,8 @@ pawl_code run_was_saved(const struct saver_run *run, bool *saved, struct pawl_er
 
 /* ---- marks: steps not to resume from ---- */
 
-struct saver_bad {
-    uint64_t step, incarnation;
-};
-struct saver_marks {
-    struct saver_bad *bad;
-    uint32_t bad_count;
-    uint64_t *scratch; /* incarnations that began anew */
-    uint32_t scratch_count;
-};
 /* Without a folder there are none. */
-pawl_code run_marks(const struct saver_run *run, struct saver_marks *out, struct pawl_error *e);
-void run_marks_close(struct saver_marks *marks);
-bool run_is_bad(const struct saver_marks *marks, uint64_t step, uint64_t incarnation);
+pawl_code run_marks(const struct saver_run *run, struct ckpt_marks *out, struct pawl_error *e);
 /* Already there is as good. */
 pawl_code run_mark_bad(const struct saver_run *run, uint64_t step, uint64_t incarnation, const char *why,
                        struct pawl_error *e);

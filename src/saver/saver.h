@@ -201,7 +201,7 @@ void saver_drain(struct pawl_ckpt *c, const struct pawl_error *why, struct pawl_
 int saver_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns); /* 0 or ETIMEDOUT */
 
 /* resume.c: the newest complete step of the set that is not marked bad, by lineage; UINT32_MAX: none. */
-uint32_t saver_newest(const struct ckpt_set *set, const struct saver_marks *marks);
+uint32_t saver_newest(const struct ckpt_set *set, const struct ckpt_marks *marks);
 
 /* due.c; under the mutex but for _new and _free */
 /* tuned.c: fills in options that were left open. */
