@@ -4,12 +4,12 @@
  * assumed, and where a range is known the end that favours the rival is taken. None is fitted to a result.
  * Tested in tests/unit/fleet_constants_test.c. */
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "conf/conf.h"
 #include "fleet/constants.h"
 
 /* The sources, in the words that are printed. */
@@ -123,19 +123,6 @@ double fleet_constant(const struct fleet_constants *c, const char *policy, const
 
 /* ---- changing them ---- */
 
-/* A decimal number of the C locale: the process may have another one. */
-static bool parse_number(const char *text, double *out) {
-    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-    char *end = NULL;
-    if (plain == (locale_t)0 || *text == 0 || strspn(text, "0123456789.eE+-") != strlen(text)) {
-        if (plain != (locale_t)0) freelocale(plain);
-        return false;
-    }
-    *out = strtod_l(text, &end, plain);
-    freelocale(plain);
-    return *end == 0 && isfinite(*out);
-}
-
 static bool is(const struct fleet_constant *c, const char *name) { return strcmp(c->name, name) == 0; }
 
 /* What a value must be for the simulation to make sense; null: nothing is wrong. */
@@ -180,7 +167,7 @@ pawl_code fleet_constants_put(struct fleet_constants *c, const char *policy, con
     struct fleet_constant *constant = fleet_constant_find(c, policy, name);
     double value;
     if (constant == NULL) return unknown_name(c, policy, name, e);
-    if (!parse_number(text, &value))
+    if (!conf_real(text, &value))
         return error_set(e, PAWL_ARGUMENT, 0, "%s.%s: \"%.60s\" is not a number", policy, name, text);
     const char *why = objection(constant, value);
     if (why != NULL) return error_set(e, PAWL_ARGUMENT, 0, "%s.%s: %.60s %s", policy, name, text, why);
@@ -209,15 +196,21 @@ pawl_code fleet_constants_set(struct fleet_constants *c, const char *assignment,
 
 pawl_code fleet_constants_print(const struct fleet_constants *c, FILE *out, struct pawl_error *e) {
     const char *policy = "";
-    fprintf(out, "# Constants of the simulated policies: docs/formats/stops.md\n");
+    struct bytes text = {0};
+    bytes_printf(&text, "# Constants of the simulated policies: docs/formats/stops.md\n");
     for (uint32_t i = 0; i < c->count; i++) {
         const struct fleet_constant *x = &c->constant[i];
-        if (strcmp(policy, x->policy) != 0) fprintf(out, "%s:\n", x->policy);
+        if (strcmp(policy, x->policy) != 0) bytes_printf(&text, "%s:\n", x->policy);
         policy = x->policy;
-        fprintf(out, "  %s: %.15g # %s; %s\n", x->name, x->value, x->unit, x->source);
+        bytes_printf(&text, "  %s: ", x->name);
+        conf_print_real(x->value, &text);
+        bytes_printf(&text, " # %s; %s\n", x->unit, x->source);
     }
-    if (fflush(out) != 0 || ferror(out)) return error_set(e, PAWL_IO, errno, "writing the constants");
-    return PAWL_OK;
+    pawl_code code = text.failed ? error_set(e, PAWL_MEMORY, 0, "no memory to write the constants") : PAWL_OK;
+    if (code == PAWL_OK && (fwrite(text.data, 1, text.size, out) != text.size || fflush(out) != 0))
+        code = error_set(e, PAWL_IO, errno, "writing the constants");
+    bytes_close(&text);
+    return code;
 }
 
 pawl_code pawl_sim_stops(FILE *out, struct pawl_error *e) {

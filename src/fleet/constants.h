@@ -17,7 +17,4 @@ pawl_code fleet_constants_print(const struct fleet_constants *c, FILE *out, stru
 pawl_code fleet_constants_parse(struct fleet_constants *c, const char *text, size_t size, const char *name,
                                 struct pawl_error *e);
 
-/* All of a file; FORMAT if it is above `most` bytes. malloc'ed. */
-pawl_code fleet_file_read(const char *path, size_t most, char **out, size_t *size, struct pawl_error *e);
-
 #endif

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/rng.h"
 #include "base/trace.h"
-#include "fleet/constants.h"
 #include "fleet/events.h"
 #include "fleet/events_read.h"
 
@@ -321,12 +321,13 @@ pawl_code fleet_events_parse(const char *text, size_t size, uint32_t machines, u
 
 pawl_code fleet_events_read(const char *path, uint32_t machines, uint64_t seed, struct fleet_events *out,
                             struct pawl_error *e) {
-    char *text = NULL;
-    size_t size = 0;
-    pawl_code code = fleet_file_read(path, TRACE_BYTES_MAX, &text, &size, e);
-    if (code != PAWL_OK) return code;
-    code = fleet_events_parse(text, size, machines, seed, out, e);
-    if (code != PAWL_OK) error_wrap(e, "%s", path);
-    free(text);
+    struct bytes text = {0};
+    pawl_code code = file_read(path, TRACE_BYTES_MAX, "trace", &text, e);
+    if (code == PAWL_OK) {
+        const char *data = text.size > 0 ? (const char *)text.data : "";
+        code = fleet_events_parse(data, text.size, machines, seed, out, e);
+        if (code != PAWL_OK) error_wrap(e, "%s", path);
+    }
+    bytes_close(&text);
     return code;
 }

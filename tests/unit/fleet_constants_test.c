@@ -41,7 +41,8 @@ static void what_is_printed_reads_back_equal(void **state) {
     (void)state;
     struct fleet_constants a = open_defaults(), b = open_defaults();
     for (uint32_t i = 0; i < a.count; i++)
-        if (strstr(a.constant[i].name, "_s") != NULL) a.constant[i].value = 0.1 * (i + 1);
+        if (strcmp(a.constant[i].name + strlen(a.constant[i].name) - 2, "_s") == 0)
+            a.constant[i].value = 0.1 * (i + 1);
     char *text = print(&a);
     struct pawl_error e = {0};
     if (fleet_constants_parse(&b, text, strlen(text), "stops.yaml", &e) != PAWL_OK) fail_msg("%s", e.text);
@@ -79,15 +80,16 @@ static void refuse_file(const char *text, const char *why) {
 
 static void a_bad_file_is_refused_with_its_place(void **state) {
     (void)state;
-    refuse_file("oobleck:\n  detect_s: fast\n", "f.yaml:2:3: oobleck.detect_s: \"fast\" is not a number");
-    refuse_file("oobleck:\n  detect_s: -1\n", "f.yaml:2:3: oobleck.detect_s: -1 must not be negative");
+    refuse_file("oobleck:\n  detect_s: fast\n", "f.yaml:2:13: oobleck.detect_s: \"fast\" is not a number");
+    refuse_file("oobleck:\n  detect_s: -1\n", "f.yaml:2:13: oobleck.detect_s: -1 must not be negative");
     refuse_file("oobleck:\n  detect: 1\n", "oobleck has no constant \"detect\": it has detect_s");
     refuse_file("ooblek:\n  detect_s: 1\n", "there is no policy \"ooblek\"");
-    refuse_file("oobleck: 5\n", "f.yaml:1:10: policy \"oobleck\" needs its constants below it");
-    refuse_file("oobleck:\n  detect_s: [1, 2]\n", "f.yaml:2:13: a constant's value must be one number");
-    refuse_file("oobleck:\n  detect_s: 1\n  detect_s: 2\n", "f.yaml:3:3: oobleck.detect_s is there twice");
-    refuse_file("oobleck:\n  detect_s: &x 1\n", "must be one number");
-    refuse_file("- 5\n", "f.yaml:1:1: the top level must be policies");
+    refuse_file("oobleck: 5\n", "f.yaml:1:10: a policy needs its constants below it");
+    refuse_file("oobleck:\n  detect_s: [1, 2]\n", "f.yaml:2:13: oobleck.detect_s: wanted one number");
+    refuse_file("oobleck:\n  detect_s: 1\n  detect_s: 2\n", "f.yaml:3:13: detect_s is there twice");
+    refuse_file("oobleck:\n  detect_s: &x 1\n", "f.yaml:2:");
+    refuse_file("oobleck:\n  detect_s: 1\noobleck:\n  detect_s: 1\n", "f.yaml:4:3: oobleck is there twice");
+    refuse_file("- 5\n", "f.yaml:1:1: wanted policies");
     refuse_file("oobleck:\n\tdetect_s: 1\n", "not YAML");
     refuse_file("oobleck:\n  detect_s: 1\n---\nbamboo:\n  pause_s: 1\n", "a second document");
     refuse_file("oobleck: {detect_s: 1", "not YAML");
