@@ -99,13 +99,17 @@ static void touch(struct build *b, uint32_t worker) {
     b->touched[b->touched_count++] = worker;
 }
 
+/* The worker that executes (home, microbatch) at `stage`; the stage is its chunk. */
+static uint32_t host_of(const struct build *b, uint32_t home, uint32_t stage, uint32_t microbatch) {
+    return ir_route_host(&b->route, home, stage, microbatch) * b->plan->stages + stage;
+}
+
 /* Make the task ready at its host. */
 static void make_ready(struct build *b, enum activity activity, uint32_t home, uint32_t stage,
                        uint32_t microbatch) {
     uint32_t pipelines = b->plan->pipelines;
-    uint32_t pipeline = ir_route_host(&b->route, home, stage, microbatch);
-    uint32_t worker = pipeline * b->plan->stages + stage;
-    uint32_t distance = (home + pipelines - pipeline) % pipelines;
+    uint32_t worker = host_of(b, home, stage, microbatch);
+    uint32_t distance = (home + pipelines - worker / b->plan->stages) % pipelines;
     uint32_t key = ordinal(b, activity, microbatch) << HOME_BITS | distance;
     struct host *host = &b->hosts[worker];
     heap_push(activity == FORWARD ? &host->forward : &host->backward, key);
@@ -119,11 +123,11 @@ static struct ir_instruction instruction_of(const struct build *b, uint32_t work
     uint32_t distance = host->key & ((1u << HOME_BITS) - 1);
     uint32_t home = (pipeline + distance) % b->plan->pipelines;
     uint32_t microbatch = ordinal(b, host->activity, host->key >> HOME_BITS);
-    uint32_t before = stage == 0 ? IR_NONE : ir_route_host(&b->route, home, stage - 1, microbatch);
-    uint32_t after =
-        stage + 1 == b->plan->stages ? IR_NONE : ir_route_host(&b->route, home, stage + 1, microbatch);
+    uint32_t before = stage == 0 ? IR_NONE : host_of(b, home, stage - 1, microbatch);
+    uint32_t after = stage + 1 == b->plan->stages ? IR_NONE : host_of(b, home, stage + 1, microbatch);
     bool forward = host->activity == FORWARD;
     return (struct ir_instruction){.op = forward ? IR_F : IR_B,
+                                   .chunk = stage,
                                    .home = home,
                                    .microbatch = microbatch,
                                    .from = forward ? before : after,
@@ -222,12 +226,13 @@ static uint32_t cap_of(const struct build *b, uint32_t stage, uint32_t guests) {
     return cap > UINT32_MAX ? UINT32_MAX : (uint32_t)cap;
 }
 
-/* Sizes every live worker's heaps; the dead keep none. */
-static void place_hosts(struct build *b) {
-    const struct ir_plan *plan = b->plan;
+/* Sizes every live worker's heaps and list; the dead keep none. */
+static pawl_code place_hosts(struct build *b, struct pawl_error *e) {
+    struct ir_plan *plan = b->plan;
     uint32_t *keys = b->keys;
+    pawl_code code = PAWL_OK;
     for (uint32_t p = 0; p < plan->pipelines; p++) {
-        for (uint32_t s = 0; s < plan->stages; s++) {
+        for (uint32_t s = 0; s < plan->stages && code == PAWL_OK; s++) {
             if (!ir_plan_worker(plan, p, s)->alive) continue;
             uint32_t guests = ir_route_guests(&b->route, p, s);
             uint32_t load = plan->microbatches + guests;
@@ -237,29 +242,31 @@ static void place_hosts(struct build *b) {
             host->forward.keys = keys;
             host->backward.keys = keys + load;
             keys += (size_t)load * 2;
+            code = ir_plan_reserve(plan, p * plan->stages + s, load * 2 + 2, e); /* F and B, R and S */
         }
     }
+    return code;
 }
 
 static pawl_code build_init(struct build *b, const bool *alive, struct pawl_error *e) {
-    const struct ir_plan *plan = b->plan;
+    struct ir_plan *plan = b->plan;
     pawl_code code = ir_route_init(&b->route, plan, alive, e);
     if (code != PAWL_OK) return code;
-    size_t workers = (size_t)plan->pipelines * plan->stages;
+    uint32_t workers = plan->pipelines * plan->stages;
     b->all_alive = true;
-    for (size_t w = 0; alive != NULL && w < workers; w++) {
-        plan->workers[w].alive = alive[w];
-        b->all_alive = b->all_alive && alive[w];
+    for (uint32_t w = 0; alive != NULL && w < workers; w++) {
+        if (alive[w]) continue;
+        ir_plan_kill(plan, w);
+        b->all_alive = false;
     }
     for (uint32_t i = 0; i < RING; i++) b->ending[i] = IR_NONE;
     b->hosts = calloc(workers, sizeof *b->hosts);
     b->touched = calloc(workers, sizeof *b->touched);
-    b->keys = calloc(workers * plan->microbatches, 2 * sizeof *b->keys);
+    b->keys = calloc((size_t)workers * plan->microbatches, 2 * sizeof *b->keys);
     if (b->hosts == NULL || b->touched == NULL || b->keys == NULL)
         return error_set(e, PAWL_MEMORY, 0, "plan: no memory to build %u x %u x %u", plan->pipelines,
                          plan->stages, plan->microbatches);
-    place_hosts(b);
-    return PAWL_OK;
+    return place_hosts(b, e);
 }
 
 static void build_close(struct build *b) {
@@ -275,7 +282,7 @@ static pawl_code finish_lists(struct ir_plan *plan, struct pawl_error *e) {
     for (uint32_t p = 0; p < plan->pipelines; p++) {
         for (uint32_t s = 0; s < plan->stages; s++) {
             for (size_t i = 0; i < 2 && ir_plan_worker(plan, p, s)->alive; i++) {
-                struct ir_instruction in = {last[i], IR_NONE, IR_NONE, IR_NONE, IR_NONE};
+                struct ir_instruction in = {last[i], s, IR_NONE, IR_NONE, IR_NONE, IR_NONE};
                 pawl_code code = ir_plan_append(plan, p, s, in, e);
                 if (code != PAWL_OK) return code;
             }

@@ -13,10 +13,11 @@
  *   W  weight-gradient   no messages; after I of the same micro-batch
  *   B  I and W fused     messages as I
  *   C  recompute         the forward again, from its stored input; between F and I
- *   O  offloaded         waits until the copy of the stashed activation to the host, begun when F ended, is
- * done L  load              begins the copy back, and goes on at once; I waits for it; after O R  reduce sum
- * a chunk's gradients over its live holders; after the chunk's last W/B S  step              optimizer update
- * of a chunk; after R
+ *   O  offloaded         waits until the copy of the stashed activation to the host,
+ *                        begun when F ended, is done; between F and I
+ *   L  load              begins the copy back, and goes on at once; I waits for it; after O
+ *   R  reduce            sum a chunk's gradients over its live holders; after the chunk's last W/B
+ *   S  step              optimizer update of a chunk; after R
  *
  * What a worker stores for a micro-batch of a chunk: `full` from its F on; only `kept` if a C follows, `full`
  * again from C on; `kept` from O on, `full` again from L on; `after_input` from I on; nothing from W or B on.
@@ -44,7 +45,7 @@
 
 enum ir_op { IR_F, IR_I, IR_W, IR_B, IR_R, IR_S, IR_C, IR_O, IR_L, IR_OP_COUNT };
 
-const char *ir_op_name(enum ir_op op); /* "F" ... "S" */
+const char *ir_op_name(enum ir_op op); /* "F" ... "L" */
 
 struct ir_instruction {
     enum ir_op op;
@@ -79,13 +80,17 @@ pawl_code ir_plan_new(uint32_t pipelines, uint32_t stages, uint32_t microbatches
 pawl_code ir_plan_new_chunks(uint32_t pipelines, uint32_t stages, uint32_t chunks, uint32_t microbatches,
                              struct ir_plan **out, struct pawl_error *e);
 void ir_plan_free(struct ir_plan *plan);
-/* The worker holds `chunk` too; more than once is the same as once. */
+/* The worker holds `chunk` too; more than once is the same as once. Errors: ARGUMENT (no such worker or
+ * chunk, a dead worker), MEMORY. */
 pawl_code ir_plan_hold(struct ir_plan *plan, uint32_t worker, uint32_t chunk, struct pawl_error *e);
 bool ir_plan_holds(const struct ir_plan *plan, uint32_t worker, uint32_t chunk);
-/* The worker is dead: it holds nothing. */
+/* The worker is dead: it holds nothing, and what instructions it had are dropped. */
 void ir_plan_kill(struct ir_plan *plan, uint32_t worker);
-/* Room for `count` more instructions of a worker, so that appending them does not allocate. */
+/* Room for `count` more instructions of a worker, so that appending them does not allocate. Errors: ARGUMENT
+ * (no such worker, a longer list than any can be), MEMORY. */
 pawl_code ir_plan_reserve(struct ir_plan *plan, uint32_t worker, uint32_t count, struct pawl_error *e);
+/* Amortised O(1). Errors: ARGUMENT (no such worker, a dead one, a field that no plan of these sizes can
+ * hold), MEMORY. That the worker holds the chunk, and the order, are for ir_check. */
 pawl_code ir_plan_append(struct ir_plan *plan, uint32_t pipeline, uint32_t stage,
                          struct ir_instruction instruction, struct pawl_error *e);
 static inline struct ir_worker *ir_plan_worker(const struct ir_plan *plan, uint32_t pipeline,
@@ -101,7 +106,8 @@ const char *ir_schedule_name(enum ir_schedule schedule); /* "gpipe", "1f1b" */
 pawl_code ir_build(enum ir_schedule schedule, uint32_t pipelines, uint32_t stages, uint32_t microbatches,
                    const bool *alive, struct ir_plan **out, struct pawl_error *e);
 
-/* What workers store, in any one unit; null members: every micro-batch counts 1 from F to W, no limit. */
+/* What workers store, in any one unit. Null members: full 1, kept and after_input as full, no limit; all of
+ * them null: every micro-batch counts 1 from F to W. */
 struct ir_memory {
     const uint64_t *full;        /* [chunks] */
     const uint64_t *kept;        /* [chunks] */

@@ -1,19 +1,17 @@
-/* The container behind ir.h: plans, their growing lists, and the names of ops.
- *
- * Lists grow by doubling and the capacity is not stored: it is the smallest power of two that holds
- * `count`, but at least LIST_MIN, so a list needs more memory exactly when its count is 0 or a power of
- * two from LIST_MIN on. Every list is filled by ir_plan_append, which keeps that true.
+/* The container behind ir.h: plans, who holds what, their growing lists, and the names of ops.
  * Tested in tests/unit/ir_plan_test.c. */
 #include "ir/ir.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ir/shape.h"
 
-#define LIST_MIN 4u
+#define LIST_MIN 4u /* a list's first room; it doubles from there */
 
 const char *ir_op_name(enum ir_op op) {
-    static const char *const names[IR_OP_COUNT] = {"F", "I", "W", "B", "R", "S"};
+    static const char *const names[IR_OP_COUNT] = {"F", "I", "W", "B", "R", "S", "C", "O", "L"};
     return (unsigned)op < IR_OP_COUNT ? names[op] : "?";
 }
 
@@ -22,65 +20,145 @@ const char *ir_schedule_name(enum ir_schedule schedule) {
     return (unsigned)schedule < IR_SCHEDULE_COUNT ? names[schedule] : "?";
 }
 
-static pawl_code size_fault(const char *field, uint32_t had, uint32_t limit, struct pawl_error *e) {
-    return error_set(e, PAWL_ARGUMENT, 0, "plan: %s must be 1..%u, had %u", field, limit, had);
+static pawl_code check_sizes(uint32_t pipelines, uint32_t stages, uint32_t chunks, uint32_t microbatches,
+                             struct pawl_error *e) {
+    const struct {
+        const char *name;
+        uint32_t had, limit;
+    } sizes[] = {{"pipelines", pipelines, IR_PIPELINES_MAX},
+                 {"stages", stages, IR_STAGES_MAX},
+                 {"chunks", chunks, IR_CHUNKS_MAX},
+                 {"microbatches", microbatches, IR_MICROBATCHES_MAX}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i].had == 0 || sizes[i].had > sizes[i].limit)
+            return error_set(e, PAWL_ARGUMENT, 0, "plan: %s must be 1..%u, had %u", sizes[i].name,
+                             sizes[i].limit, sizes[i].had);
+    if (pipelines * stages > IR_WORKERS_MAX)
+        return error_set(e, PAWL_ARGUMENT, 0, "plan: pipelines x stages must be at most %u, had %u x %u",
+                         IR_WORKERS_MAX, pipelines, stages);
+    return PAWL_OK;
 }
 
-pawl_code ir_plan_new(uint32_t pipelines, uint32_t stages, uint32_t microbatches, struct ir_plan **out,
-                      struct pawl_error *e) {
+_Static_assert((uint64_t)IR_PIPELINES_MAX *IR_STAGES_MAX <= UINT32_MAX, "pipelines x stages fits");
+
+pawl_code ir_plan_new_chunks(uint32_t pipelines, uint32_t stages, uint32_t chunks, uint32_t microbatches,
+                             struct ir_plan **out, struct pawl_error *e) {
     *out = NULL;
-    if (pipelines == 0 || pipelines > IR_PIPELINES_MAX)
-        return size_fault("pipelines", pipelines, IR_PIPELINES_MAX, e);
-    if (stages == 0 || stages > IR_STAGES_MAX) return size_fault("stages", stages, IR_STAGES_MAX, e);
-    if (microbatches == 0 || microbatches > IR_MICROBATCHES_MAX)
-        return size_fault("microbatches", microbatches, IR_MICROBATCHES_MAX, e);
+    pawl_code code = check_sizes(pipelines, stages, chunks, microbatches, e);
+    if (code != PAWL_OK) return code;
     struct ir_plan *plan = malloc(sizeof *plan);
-    size_t worker_count = (size_t)pipelines * stages;
+    uint32_t worker_count = pipelines * stages;
     struct ir_worker *workers = calloc(worker_count, sizeof *workers);
     if (plan == NULL || workers == NULL) {
         free(plan);
         free(workers);
-        return error_set(e, PAWL_MEMORY, 0, "plan: no memory for %zu workers", worker_count);
+        return error_set(e, PAWL_MEMORY, 0, "plan: no memory for %u workers", worker_count);
     }
-    for (size_t w = 0; w < worker_count; w++) workers[w].alive = true;
-    *plan = (struct ir_plan){
-        .pipelines = pipelines, .stages = stages, .microbatches = microbatches, .workers = workers};
+    for (uint32_t w = 0; w < worker_count; w++) workers[w].alive = true;
+    *plan = (struct ir_plan){.pipelines = pipelines,
+                             .stages = stages,
+                             .chunks = chunks,
+                             .microbatches = microbatches,
+                             .workers = workers};
     *out = plan;
     return PAWL_OK;
 }
 
+pawl_code ir_plan_new(uint32_t pipelines, uint32_t stages, uint32_t microbatches, struct ir_plan **out,
+                      struct pawl_error *e) {
+    pawl_code code = ir_plan_new_chunks(pipelines, stages, stages, microbatches, out, e);
+    if (code != PAWL_OK) return code;
+    for (uint32_t w = 0; code == PAWL_OK && w < pipelines * stages; w++)
+        code = ir_plan_hold(*out, w, w % stages, e);
+    if (code == PAWL_OK) return code;
+    ir_plan_free(*out);
+    *out = NULL;
+    return code;
+}
+
 void ir_plan_free(struct ir_plan *plan) {
     if (plan == NULL) return;
-    uint64_t worker_count = ir_worker_count(plan);
-    for (uint64_t w = 0; w < worker_count; w++) free(plan->workers[w].instructions);
+    for (uint32_t w = 0; w < ir_worker_count(plan); w++) {
+        free(plan->workers[w].holds);
+        free(plan->workers[w].instructions);
+    }
     free(plan->workers);
     free(plan);
 }
 
-const char *ir_shape_fault(const struct ir_plan *plan, const struct ir_instruction *in) {
-    if ((unsigned)in->op >= IR_OP_COUNT) return "unknown op";
-    bool collective = in->op == IR_R || in->op == IR_S;
-    if (collective && (in->home != IR_NONE || in->microbatch != IR_NONE))
-        return "R and S have no micro-batch";
-    if (!collective && in->home >= plan->pipelines) return "home pipeline out of range";
-    if (!collective && in->microbatch >= plan->microbatches) return "micro-batch out of range";
-    bool silent = collective || in->op == IR_W;
-    if (silent && (in->from != IR_NONE || in->to != IR_NONE)) return "W, R and S have no from and to";
-    if (in->from != IR_NONE && in->from >= plan->pipelines) return "from out of range";
-    if (in->to != IR_NONE && in->to >= plan->pipelines) return "to out of range";
-    return NULL;
+/* Where `chunk` is among the worker's, or belongs. */
+static uint32_t hold_place(const struct ir_worker *worker, uint32_t chunk) {
+    uint32_t low = 0, high = worker->hold_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (worker->holds[middle] < chunk)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
-static bool list_is_full(uint32_t count) {
-    return count == 0 || (count >= LIST_MIN && (count & (count - 1)) == 0);
+bool ir_plan_holds(const struct ir_plan *plan, uint32_t worker, uint32_t chunk) {
+    assert(worker < ir_worker_count(plan));
+    const struct ir_worker *w = &plan->workers[worker];
+    uint32_t place = hold_place(w, chunk);
+    return place < w->hold_count && w->holds[place] == chunk;
 }
 
-static bool list_grow(struct ir_worker *worker) {
-    size_t capacity = worker->count == 0 ? LIST_MIN : (size_t)worker->count * 2;
-    struct ir_instruction *list = realloc(worker->instructions, capacity * sizeof *list);
-    if (list == NULL) return false;
-    worker->instructions = list;
-    return true;
+static pawl_code no_worker(const struct ir_plan *plan, uint32_t worker, struct pawl_error *e) {
+    return error_set(e, PAWL_ARGUMENT, 0, "plan: no worker %u in %u pipelines x %u stages", worker,
+                     plan->pipelines, plan->stages);
+}
+
+pawl_code ir_plan_hold(struct ir_plan *plan, uint32_t worker, uint32_t chunk, struct pawl_error *e) {
+    if (worker >= ir_worker_count(plan)) return no_worker(plan, worker, e);
+    struct ir_worker *w = &plan->workers[worker];
+    if (chunk >= plan->chunks || !w->alive)
+        return error_set(e, PAWL_ARGUMENT, 0, "plan: worker (%u, %u) cannot hold chunk %u: %s",
+                         worker / plan->stages, worker % plan->stages, chunk,
+                         w->alive ? "there is no such chunk" : "the worker is dead");
+    uint32_t place = hold_place(w, chunk);
+    if (place < w->hold_count && w->holds[place] == chunk) return PAWL_OK;
+    uint32_t *holds = realloc(w->holds, (w->hold_count + 1) * sizeof *holds);
+    if (holds == NULL) return error_set(e, PAWL_MEMORY, 0, "plan: no memory for a worker's chunks");
+    memmove(&holds[place + 1], &holds[place], (w->hold_count - place) * sizeof *holds);
+    holds[place] = chunk;
+    w->holds = holds;
+    w->hold_count++;
+    return PAWL_OK;
+}
+
+void ir_plan_kill(struct ir_plan *plan, uint32_t worker) {
+    assert(worker < ir_worker_count(plan));
+    struct ir_worker *w = &plan->workers[worker];
+    free(w->holds);
+    free(w->instructions);
+    *w = (struct ir_worker){.alive = false};
+}
+
+static pawl_code list_grow(struct ir_plan *plan, uint32_t worker, uint32_t room, struct pawl_error *e) {
+    struct ir_worker *w = &plan->workers[worker];
+    struct ir_instruction *list = realloc(w->instructions, room * sizeof *list);
+    if (list == NULL)
+        return error_set(e, PAWL_MEMORY, 0, "plan: no memory for %u instructions of worker (%u, %u)", room,
+                         worker / plan->stages, worker % plan->stages);
+    w->instructions = list;
+    w->room = room;
+    return PAWL_OK;
+}
+
+pawl_code ir_plan_reserve(struct ir_plan *plan, uint32_t worker, uint32_t count, struct pawl_error *e) {
+    if (worker >= ir_worker_count(plan)) return no_worker(plan, worker, e);
+    struct ir_worker *w = &plan->workers[worker];
+    if (count > IR_LIST_MAX - w->count)
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "plan: worker (%u, %u) has %u instructions, %u more are over the limit of %u",
+                         worker / plan->stages, worker % plan->stages, w->count, count, IR_LIST_MAX);
+    if (count <= w->room - w->count) return PAWL_OK;
+    /* At least doubled, so that reserving a few at a time is amortised too. */
+    uint32_t need = w->count + count, twice = w->room < LIST_MIN ? LIST_MIN : w->room * 2;
+    return list_grow(plan, worker, need > twice ? need : twice, e);
 }
 
 pawl_code ir_plan_append(struct ir_plan *plan, uint32_t pipeline, uint32_t stage,
@@ -96,12 +174,10 @@ pawl_code ir_plan_append(struct ir_plan *plan, uint32_t pipeline, uint32_t stage
     if (fault != NULL)
         return error_set(e, PAWL_ARGUMENT, 0, "plan: worker (%u, %u) position %u: %s", pipeline, stage,
                          worker->count, fault);
-    if (worker->count >= IR_LIST_MAX)
-        return error_set(e, PAWL_ARGUMENT, 0, "plan: worker (%u, %u) has %u instructions already", pipeline,
-                         stage, worker->count);
-    if (list_is_full(worker->count) && !list_grow(worker))
-        return error_set(e, PAWL_MEMORY, 0, "plan: no memory for instruction %u of worker (%u, %u)",
-                         worker->count, pipeline, stage);
+    if (worker->count == worker->room) {
+        pawl_code code = ir_plan_reserve(plan, pipeline * plan->stages + stage, 1, e);
+        if (code != PAWL_OK) return code;
+    }
     worker->instructions[worker->count++] = instruction;
     return PAWL_OK;
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "run/exec.h"
+
 struct conduct {
     const struct spec *spec;
     struct conduct_hooks hooks;
@@ -82,6 +84,7 @@ static bool make_plan(struct conduct *c) {
     pawl_code code = ir_build(s->parallel.schedule, s->parallel.pipelines, s->parallel.stages,
                               s->parallel.microbatches, live, &plan, &e);
     if (code == PAWL_OK) code = ir_check(plan, NULL, NULL, &e);
+    if (code == PAWL_OK) code = exec_runs(plan, &e);
     bytes_clear(&c->plan_bytes);
     if (code == PAWL_OK) ir_encode(plan, &c->plan_bytes);
     if (code == PAWL_OK && c->plan_bytes.failed) code = error_set(&e, PAWL_MEMORY, 0, "no memory for a plan");

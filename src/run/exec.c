@@ -21,9 +21,39 @@ void exec_close(struct exec *x) {
     *x = (struct exec){0};
 }
 
+static pawl_code check_worker_runs(const struct ir_plan *plan, uint32_t worker, struct pawl_error *e) {
+    const struct ir_worker *w = &plan->workers[worker];
+    uint32_t pipeline = worker / plan->stages, stage = worker % plan->stages;
+    if (w->alive && (w->hold_count != 1 || w->holds[0] != stage))
+        return error_set(
+            e, PAWL_UNSUPPORTED, 0,
+            "plan: worker (%u, %u) holds %u chunks, the first is %u: a running worker holds one, "
+            "its stage's",
+            pipeline, stage, w->hold_count, w->hold_count > 0 ? w->holds[0] : 0);
+    for (uint32_t i = 0; i < w->count; i++) {
+        enum ir_op op = w->instructions[i].op;
+        if (op == IR_C || op == IR_O || op == IR_L)
+            return error_set(e, PAWL_UNSUPPORTED, 0,
+                             "plan: worker (%u, %u) position %u: %s cannot be run, only planned", pipeline,
+                             stage, i, ir_op_name(op));
+    }
+    return PAWL_OK;
+}
+
+pawl_code exec_runs(const struct ir_plan *plan, struct pawl_error *e) {
+    if (plan->chunks != plan->stages)
+        return error_set(e, PAWL_UNSUPPORTED, 0,
+                         "plan: %u chunks on %u stages: a running worker holds one, its stage's",
+                         plan->chunks, plan->stages);
+    pawl_code code = PAWL_OK;
+    for (uint32_t w = 0; code == PAWL_OK && w < plan->pipelines * plan->stages; w++)
+        code = check_worker_runs(plan, w, e);
+    return code;
+}
+
 void exec_plan(struct exec *x, const struct ir_plan *plan) {
     x->plan = plan;
-    x->list = ir_plan_worker(plan, x->peers->pipeline, x->peers->stage);
+    x->list = &plan->workers[x->peers->rank];
 }
 
 static uint32_t *flight_place(const struct exec *x, uint32_t home, uint32_t microbatch) {
@@ -113,8 +143,8 @@ static pawl_code send_to(struct exec *x, uint32_t index, const struct ir_instruc
     struct peers_name name = {x->version->number, kind, in->home, stage, in->microbatch};
     const float *data = kind == NET_ACTIVATION ? f->slot->output : f->slot->grad_out;
     f->sends++;
-    return peers_send(x->peers, peers_rank(x->peers, in->to, stage), name,
-                      (struct peers_data){data, x->stage->activation_bytes}, PEERS_EXEC_SEND, index, e);
+    return peers_send(x->peers, in->to, name, (struct peers_data){data, x->stage->activation_bytes},
+                      PEERS_EXEC_SEND, index, e);
 }
 
 static pawl_code do_forward(struct exec *x, const struct ir_instruction *in, bool *done,

@@ -50,7 +50,11 @@ struct exec {
 pawl_code exec_init(struct exec *x, struct stage *stage, struct peers *peers, uint32_t microbatches,
                     struct pawl_error *e);
 void exec_close(struct exec *x);
-/* A new plan, of the sizes given at init; nothing may be in flight. */
+/* Whether workers here can execute the plan, which has passed ir_check: one chunk a worker, its stage's (so
+ * that a worker's stage and rank say all that a plan's chunk and worker do), without C, O and L. Errors:
+ * UNSUPPORTED, naming the worker. */
+pawl_code exec_runs(const struct ir_plan *plan, struct pawl_error *e);
+/* A new plan that exec_runs accepts, of the sizes given at init; nothing may be in flight. */
 void exec_plan(struct exec *x, const struct ir_plan *plan);
 /* Start iteration version->number. The sums are zeroed by the caller. */
 void exec_begin(struct exec *x, const struct version *version, int64_t *sums, int32_t shift);

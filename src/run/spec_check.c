@@ -66,6 +66,15 @@ static pawl_code check_model(const struct spec *s, struct pawl_error *e) {
     return gpt_config_check(&config, s->parallel.stages, e);
 }
 
+static pawl_code check_workers(const struct spec *s, struct pawl_error *e) {
+    uint64_t workers = (uint64_t)s->parallel.pipelines * s->parallel.stages;
+    if (workers <= IR_WORKERS_MAX) return PAWL_OK;
+    return error_set(
+        e, PAWL_SPEC, 0,
+        "parallel.pipelines is %u and parallel.stages %u, which makes %llu workers: use at most %u",
+        s->parallel.pipelines, s->parallel.stages, (unsigned long long)workers, IR_WORKERS_MAX);
+}
+
 /* Sample numbers (step x global batch) must fit 64 bits. */
 static pawl_code check_samples(const struct spec *s, struct pawl_error *e) {
     uint64_t samples = 0;
@@ -169,6 +178,7 @@ static pawl_code check_data(const struct spec *s, struct pawl_error *e) {
 pawl_code spec_check(const struct spec *s, struct pawl_error *e) {
     pawl_code code = check_values(s, e);
     if (code == PAWL_OK) code = check_model(s, e);
+    if (code == PAWL_OK) code = check_workers(s, e);
     if (code == PAWL_OK) code = check_samples(s, e);
     if (code == PAWL_OK) code = check_optimizer(s, e);
     if (code == PAWL_OK) code = check_transport(s, e);

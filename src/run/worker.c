@@ -144,6 +144,7 @@ static pawl_code handle_plan(struct worker *w, const struct message *m, struct p
         code = error_set(e, PAWL_PLAN, 0, "plan of %u x %u workers and %u micro-batches", plan->pipelines,
                          plan->stages, plan->microbatches);
     if (code == PAWL_OK) code = ir_check(plan, NULL, NULL, e);
+    if (code == PAWL_OK) code = exec_runs(plan, e);
     if (code != PAWL_OK) {
         ir_plan_free(plan);
         return code;

@@ -1,5 +1,5 @@
 /* What docs/formats/plan.md promises of the binary form. */
-#include "ir_oracle.h"
+#include "ir_random.h"
 
 #include <stdio.h>
 
@@ -7,32 +7,27 @@
 
 #define HASH_BYTES 8u
 
+/* A little of everything: two chunks a worker, a dead one, a helper, every op. */
 static struct ir_plan *sample(void) {
-    bool alive[6] = {true, false, true, true, true, true};
-    struct ir_plan *plan = NULL;
-    struct pawl_error e = {0};
-    if (ir_build(IR_1F1B, 2, 3, 2, alive, &plan, &e) != PAWL_OK) fail_msg("%s", e.text);
-    struct ir_plan *split = plan_split(plan, 1);
-    ir_plan_free(plan);
-    return split;
+    static const struct random_shape shape = {.pipelines = 2,
+                                              .stages = 2,
+                                              .chunks = 3,
+                                              .microbatches = 2,
+                                              .dead = 0x4,
+                                              .helpers = 1,
+                                              .memory = true};
+    return random_plan(5, &shape);
 }
 
-static void assert_same(const struct ir_plan *a, const struct ir_plan *b) {
-    assert_int_equal(a->pipelines, b->pipelines);
-    assert_int_equal(a->stages, b->stages);
-    assert_int_equal(a->microbatches, b->microbatches);
-    for (uint32_t w = 0; w < a->pipelines * a->stages; w++) {
-        assert_int_equal(a->workers[w].alive, b->workers[w].alive);
-        assert_int_equal(a->workers[w].count, b->workers[w].count);
-        for (uint32_t i = 0; i < a->workers[w].count; i++) {
-            struct ir_instruction x = a->workers[w].instructions[i], y = b->workers[w].instructions[i];
-            assert_int_equal(x.op, y.op);
-            assert_int_equal(x.home, y.home);
-            assert_int_equal(x.microbatch, y.microbatch);
-            assert_int_equal(x.from, y.from);
-            assert_int_equal(x.to, y.to);
-        }
-    }
+static void the_sample_has_every_op(void **state) {
+    (void)state;
+    struct ir_plan *plan = sample();
+    uint32_t seen = 0;
+    for (uint32_t w = 0; w < 4; w++)
+        for (uint32_t i = 0; i < plan->workers[w].count; i++)
+            seen |= 1u << plan->workers[w].instructions[i].op;
+    assert_int_equal(seen, (1u << IR_OP_COUNT) - 1);
+    ir_plan_free(plan);
 }
 
 static void a_plan_reads_back_as_it_was(void **state) {
@@ -51,7 +46,25 @@ static void a_plan_reads_back_as_it_was(void **state) {
         ir_encode(plan, &raw);
         assert_false(raw.failed);
         if (ir_decode(raw.data, raw.size, &back, &e) != PAWL_OK) fail_msg("%s", e.text);
-        assert_same(plan, back);
+        assert_same_plan(plan, back);
+        ir_plan_free(plan);
+        ir_plan_free(back);
+        bytes_close(&raw);
+    }
+}
+
+static void plans_of_every_kind_read_back(void **state) {
+    (void)state;
+    struct rng_stream rng = {.state = 23};
+    for (int i = 0; i < 300; i++) {
+        struct random_shape shape = random_any_shape(&rng);
+        struct ir_plan *plan = random_plan(rng_next(&rng), &shape), *back = NULL;
+        struct pawl_error e = {0};
+        struct bytes raw = {0};
+        ir_encode(plan, &raw);
+        assert_false(raw.failed);
+        if (ir_decode(raw.data, raw.size, &back, &e) != PAWL_OK) fail_msg("%s", e.text);
+        assert_same_plan(plan, back);
         ir_plan_free(plan);
         ir_plan_free(back);
         bytes_close(&raw);
@@ -67,7 +80,7 @@ static void encoding_appends_to_what_is_there(void **state) {
     ir_encode(plan, &raw);
     assert_int_equal(raw.data[0], 0x55);
     assert_int_equal(ir_decode(raw.data + 1, raw.size - 1, &back, &e), PAWL_OK);
-    assert_same(plan, back);
+    assert_same_plan(plan, back);
     ir_plan_free(plan);
     ir_plan_free(back);
     bytes_close(&raw);
@@ -78,13 +91,15 @@ static void the_largest_indices_read_back(void **state) {
     struct ir_plan *plan = NULL, *back = NULL;
     struct pawl_error e = {0};
     struct bytes raw = {0};
-    assert_int_equal(ir_plan_new(IR_PIPELINES_MAX, 2, IR_MICROBATCHES_MAX, &plan, &e), PAWL_OK);
-    struct ir_instruction in = {IR_F, IR_PIPELINES_MAX - 1, IR_MICROBATCHES_MAX - 1, IR_PIPELINES_MAX - 1,
-                                IR_NONE};
-    assert_int_equal(ir_plan_append(plan, IR_PIPELINES_MAX - 1, 1, in, &e), PAWL_OK);
+    assert_int_equal(ir_plan_new_chunks(IR_PIPELINES_MAX, 16, IR_CHUNKS_MAX, IR_MICROBATCHES_MAX, &plan, &e),
+                     PAWL_OK);
+    struct ir_instruction in = {
+        IR_I, IR_CHUNKS_MAX - 1, IR_PIPELINES_MAX - 1, IR_MICROBATCHES_MAX - 1, IR_WORKERS_MAX - 1, IR_NONE};
+    assert_int_equal(ir_plan_hold(plan, IR_WORKERS_MAX - 1, IR_CHUNKS_MAX - 1, &e), PAWL_OK);
+    assert_int_equal(ir_plan_append(plan, IR_PIPELINES_MAX - 1, 15, in, &e), PAWL_OK);
     ir_encode(plan, &raw);
     assert_int_equal(ir_decode(raw.data, raw.size, &back, &e), PAWL_OK);
-    assert_same(plan, back);
+    assert_same_plan(plan, back);
     ir_plan_free(plan);
     ir_plan_free(back);
     bytes_close(&raw);
@@ -99,11 +114,13 @@ static void assert_not_encoded(const struct ir_plan *plan) {
 
 static void a_plan_that_the_form_cannot_hold_fails_to_encode(void **state) {
     (void)state;
-    struct ir_plan *plan = sample();
+    struct ir_plan *plan = NULL;
+    struct pawl_error e = {0};
+    assert_int_equal(ir_build(IR_1F1B, 2, 3, 2, NULL, &plan, &e), PAWL_OK);
     struct ir_instruction *in = &plan->workers[0].instructions[0];
     uint32_t right = in->to;
-    static const uint32_t wrong[] = {2, UINT16_MAX, UINT16_MAX + 2}; /* of 2 pipelines */
-    for (size_t i = 0; i < 3; i++) {
+    static const uint32_t wrong[] = {6, UINT16_MAX, IR_WORKERS_MAX, IR_NONE - 1}; /* of 6 workers */
+    for (size_t i = 0; i < 4; i++) {
         in->to = wrong[i];
         assert_not_encoded(plan);
     }
@@ -113,7 +130,15 @@ static void a_plan_that_the_form_cannot_hold_fails_to_encode(void **state) {
     in->op = IR_R; /* with a micro-batch */
     assert_not_encoded(plan);
     in->op = IR_F;
+    in->chunk = 3;
+    assert_not_encoded(plan);
+    in->chunk = 0;
+    plan->workers[0].holds[0] = 3;
+    assert_not_encoded(plan);
+    plan->workers[0].holds[0] = 0;
     plan->workers[0].alive = false;
+    assert_not_encoded(plan);
+    plan->workers[0].count = 0; /* but it still holds a chunk */
     assert_not_encoded(plan);
     ir_plan_free(plan);
 }
@@ -184,8 +209,8 @@ static void every_byte_means_something_even_under_a_fitting_checksum(void **stat
             if (code != PAWL_OK) continue;
             bytes_clear(&again);
             ir_encode(back, &again);
-            assert_int_equal(again.size, raw.size);
-            assert_memory_equal(again.data, raw.data, raw.size);
+            if (again.size != raw.size || memcmp(again.data, raw.data, raw.size) != 0)
+                fail_msg("byte %zu as %d is ignored", at, value);
             ir_plan_free(back);
         }
         raw.data[at] = right;
@@ -196,6 +221,7 @@ static void every_byte_means_something_even_under_a_fitting_checksum(void **stat
     bytes_close(&again);
 }
 
+/* Version 2 with as many chunks as stages, unless more is put behind. */
 static void put_header(struct bytes *raw, uint32_t version, uint32_t pipelines, uint32_t stages,
                        uint32_t microbatches, uint64_t size) {
     bytes_clear(raw);
@@ -205,7 +231,10 @@ static void put_header(struct bytes *raw, uint32_t version, uint32_t pipelines, 
     bytes_put_u32(raw, stages);
     bytes_put_u32(raw, microbatches);
     bytes_put_u64(raw, size);
+    if (version > 1) bytes_put_u32(raw, stages);
 }
+
+static void put_hash(struct bytes *raw) { bytes_put_u64(raw, hash64(raw->data, raw->size)); }
 
 static void assert_format(struct bytes *raw, const char *words) {
     struct ir_plan *back = NULL;
@@ -217,39 +246,128 @@ static void assert_format(struct bytes *raw, const char *words) {
 static void sizes_that_the_bytes_cannot_hold_are_refused(void **state) {
     (void)state;
     struct bytes raw = {0};
-    put_header(&raw, 1, IR_PIPELINES_MAX, IR_STAGES_MAX, 1, 40);
-    bytes_put_u64(&raw, hash64(raw.data, raw.size));
-    assert_format(&raw, "offset 12: 4096 x 1024 workers");
-    put_header(&raw, 1, UINT32_MAX, UINT32_MAX, UINT32_MAX, 40);
-    bytes_put_u64(&raw, hash64(raw.data, raw.size));
-    assert_format(&raw, "offset 12");
-    put_header(&raw, 1, 0, 5, 1, 40);
-    bytes_put_u64(&raw, hash64(raw.data, raw.size));
-    assert_format(&raw, "offset 12: sizes 0 x 5 x 1");
-    put_header(&raw, 1, 1, 1, 1, 45);
-    bytes_put_u8(&raw, 1);
-    bytes_put_u32(&raw, UINT32_MAX); /* instructions */
-    bytes_put_u64(&raw, hash64(raw.data, raw.size));
-    assert_format(&raw, "offset 33: count is 4294967295, but 0");
+    for (uint32_t version = 1; version <= 2; version++) {
+        uint64_t size = version == 1 ? 40 : 44;
+        put_header(&raw, version, IR_PIPELINES_MAX, IR_STAGES_MAX, 1, size);
+        put_hash(&raw);
+        assert_format(&raw, "offset 12: 4096 x 1024 workers");
+        put_header(&raw, version, UINT32_MAX, UINT32_MAX, UINT32_MAX, size);
+        put_hash(&raw);
+        assert_format(&raw, "offset 12");
+        put_header(&raw, version, 0, 5, 1, size);
+        put_hash(&raw);
+        assert_format(&raw, "offset 12: sizes 0 x 5 x 1");
+        put_header(&raw, version, 1, 1, 1, size + (version == 1 ? 5 : 7));
+        bytes_put_u8(&raw, 1);
+        if (version > 1) bytes_put_u16(&raw, 0);
+        bytes_put_u32(&raw, UINT32_MAX); /* instructions */
+        put_hash(&raw);
+        assert_format(&raw, version == 1 ? "offset 33: count is 4294967295, but 0"
+                                         : "offset 39: count is 4294967295, but 0");
+    }
+    bytes_close(&raw);
+}
+
+/* One worker of 1 x 1 x 1 with 3 chunks that holds what is given. */
+static void put_holder(struct bytes *raw, const uint16_t *holds, uint16_t count, uint16_t said) {
+    bytes_clear(raw);
+    put_header(raw, 2, 1, 1, 1, 36 + 7 + 2u * count + 8);
+    raw->data[32] = 3;
+    bytes_put_u8(raw, 1);
+    bytes_put_u16(raw, said);
+    bytes_put_u32(raw, 0);
+    for (uint16_t i = 0; i < count; i++) bytes_put_u16(raw, holds[i]);
+    put_hash(raw);
+}
+
+static void chunks_of_a_worker_that_are_not_ascending_are_refused(void **state) {
+    (void)state;
+    struct bytes raw = {0};
+    struct ir_plan *back = NULL;
+    struct pawl_error e = {0};
+    put_holder(&raw, (uint16_t[]){0, 2}, 2, 2);
+    assert_int_equal(ir_decode(raw.data, raw.size, &back, &e), PAWL_OK);
+    assert_true(ir_plan_holds(back, 0, 0) && !ir_plan_holds(back, 0, 1) && ir_plan_holds(back, 0, 2));
+    ir_plan_free(back);
+    put_holder(&raw, (uint16_t[]){2, 0}, 2, 2);
+    assert_format(&raw, "offset 45: chunk is 0, wanted one from 3 and below 3");
+    put_holder(&raw, (uint16_t[]){1, 1}, 2, 2);
+    assert_format(&raw, "offset 45: chunk is 1, wanted one from 2 and below 3");
+    put_holder(&raw, (uint16_t[]){3}, 1, 1);
+    assert_format(&raw, "offset 43: chunk is 3, wanted one from 0 and below 3");
+    put_holder(&raw, (uint16_t[]){0, 1}, 2, 3);
+    assert_format(&raw, "offset 37: 3 chunks, but 4 bytes are left");
+    bytes_close(&raw);
+}
+
+/* Worker (0, 1) of 1 x 2 x 1, version 1: one instruction with `from` and `to` as given. */
+static void put_version_1(struct bytes *raw, uint8_t op, uint16_t from, uint16_t to) {
+    put_header(raw, 1, 1, 2, 1, 32 + 5 + 5 + 9 + 8);
+    bytes_put_u8(raw, 1);
+    bytes_put_u32(raw, 0);
+    bytes_put_u8(raw, 1);
+    bytes_put_u32(raw, 1);
+    bytes_put_u8(raw, op);
+    bytes_put_u16(raw, 0);
+    bytes_put_u16(raw, 0);
+    bytes_put_u16(raw, from);
+    bytes_put_u16(raw, to);
+    put_hash(raw);
+}
+
+static void pipelines_in_version_1_become_workers(void **state) {
+    (void)state;
+    static const struct {
+        uint8_t op;
+        uint16_t from, to;
+        uint32_t want_from, want_to;
+    } cases[] = {{IR_F, 0, UINT16_MAX, 0, IR_NONE}, {IR_I, UINT16_MAX, 0, IR_NONE, 0}};
+    struct bytes raw = {0};
+    struct pawl_error e = {0};
+    for (size_t i = 0; i < 2; i++) {
+        struct ir_plan *back = NULL;
+        put_version_1(&raw, cases[i].op, cases[i].from, cases[i].to);
+        if (ir_decode(raw.data, raw.size, &back, &e) != PAWL_OK) fail_msg("%s", e.text);
+        struct ir_instruction in = back->workers[1].instructions[0];
+        assert_int_equal(in.chunk, 1);
+        assert_int_equal(in.from, cases[i].want_from);
+        assert_int_equal(in.to, cases[i].want_to);
+        assert_true(ir_plan_holds(back, 1, 1) && !ir_plan_holds(back, 1, 0));
+        ir_plan_free(back);
+    }
+    put_version_1(&raw, IR_F, 0, 0); /* behind the last stage there is none */
+    assert_format(&raw, "offset 42: to out of range");
+    put_version_1(&raw, IR_B, 1, UINT16_MAX);
+    assert_format(&raw, "offset 42: from out of range");
+    put_version_1(&raw, IR_C, UINT16_MAX, UINT16_MAX);
+    assert_format(&raw, "offset 42: unknown op");
     bytes_close(&raw);
 }
 
 static void another_version_or_magic_is_named(void **state) {
     (void)state;
     struct bytes raw = {0};
-    put_header(&raw, 2, 1, 1, 1, 40);
-    bytes_put_u64(&raw, hash64(raw.data, raw.size));
-    assert_format(&raw, "version is 2, wanted 1");
+    put_header(&raw, 3, 1, 1, 1, 44);
+    put_hash(&raw);
+    assert_format(&raw, "offset 8: version is 3, wanted 1..2");
+    raw.data[8] = 0;
+    assert_format(&raw, "offset 8: version is 0, wanted 1..2");
     raw.data[0] = 'Q';
     assert_format(&raw, "PAWLPLAN");
     bytes_clear(&raw);
     assert_format(&raw, "0 bytes");
+    put_header(&raw, 1, 1, 1, 1, 40);
+    raw.data[8] = 2;
+    put_hash(&raw); /* a header of version 2 has 4 bytes more */
+    assert_format(&raw, "ends inside the header");
     bytes_close(&raw);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_sample_has_every_op),
         cmocka_unit_test(a_plan_reads_back_as_it_was),
+        cmocka_unit_test(plans_of_every_kind_read_back),
         cmocka_unit_test(encoding_appends_to_what_is_there),
         cmocka_unit_test(the_largest_indices_read_back),
         cmocka_unit_test(a_plan_that_the_form_cannot_hold_fails_to_encode),
@@ -257,6 +375,8 @@ int main(void) {
         cmocka_unit_test(every_flipped_bit_is_refused),
         cmocka_unit_test(every_byte_means_something_even_under_a_fitting_checksum),
         cmocka_unit_test(sizes_that_the_bytes_cannot_hold_are_refused),
+        cmocka_unit_test(chunks_of_a_worker_that_are_not_ascending_are_refused),
+        cmocka_unit_test(pipelines_in_version_1_become_workers),
         cmocka_unit_test(another_version_or_magic_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* What docs/formats/plan.md promises of the text form. */
-#include "ir_oracle.h"
+#include "ir_random.h"
 
 static pawl_code parse(const char *text, struct ir_plan **plan, struct pawl_error *e) {
     return ir_parse(text, strlen(text), plan, e);
@@ -13,13 +13,14 @@ static void a_plan_prints_as_documented(void **state) {
     struct bytes text = {0};
     assert_int_equal(ir_build(IR_1F1B, 3, 2, 2, alive, &plan, &e), PAWL_OK);
     ir_print(plan, &text);
-    assert_string_equal((const char *)text.data, "pawl-plan 1 pipelines=3 stages=2 microbatches=2\n"
-                                                 "0.0: F0.0>0 F0.1>0 B0.0<0 B0.1<0 R S\n"
-                                                 "0.1: F0.0<0 F1.0<1 F0.1<0 B0.0>0 B1.0>1 B0.1>0 R S\n"
-                                                 "1.0: F1.0>0 F1.1>2 B1.0<0 B1.1<2 R S\n"
-                                                 "1.1: dead\n"
-                                                 "2.0: F2.0>2 F2.1>2 B2.0<2 B2.1<2 R S\n"
-                                                 "2.1: F2.0<2 F2.1<2 F1.1<1 B2.0>2 B2.1>2 B1.1>1 R S\n");
+    assert_string_equal((const char *)text.data,
+                        "pawl-plan 2 pipelines=3 stages=2 chunks=2 microbatches=2\n"
+                        "0.0 [0]: F0:0.0>0.1 F0:0.1>0.1 B0:0.0<0.1 B0:0.1<0.1 R0 S0\n"
+                        "0.1 [1]: F1:0.0<0.0 F1:1.0<1.0 F1:0.1<0.0 B1:0.0>0.0 B1:1.0>1.0 B1:0.1>0.0 R1 S1\n"
+                        "1.0 [0]: F0:1.0>0.1 F0:1.1>2.1 B0:1.0<0.1 B0:1.1<2.1 R0 S0\n"
+                        "1.1: dead\n"
+                        "2.0 [0]: F0:2.0>2.1 F0:2.1>2.1 B0:2.0<2.1 B0:2.1<2.1 R0 S0\n"
+                        "2.1 [1]: F1:2.0<2.0 F1:2.1<2.0 F1:1.1<1.0 B1:2.0>2.0 B1:2.1>2.0 B1:1.1>1.0 R1 S1\n");
     ir_plan_free(plan);
     bytes_close(&text);
 }
@@ -53,24 +54,64 @@ static void a_printed_plan_parses_to_the_same_plan(void **state) {
     }
 }
 
+static void plans_of_every_kind_parse_to_the_same_plan(void **state) {
+    (void)state;
+    struct rng_stream rng = {.state = 29};
+    for (int i = 0; i < 300; i++) {
+        struct random_shape shape = random_any_shape(&rng);
+        struct ir_plan *plan = random_plan(rng_next(&rng), &shape), *back = NULL;
+        struct pawl_error e = {0};
+        struct bytes text = {0};
+        ir_print(plan, &text);
+        if (ir_parse((const char *)text.data, text.size, &back, &e) != PAWL_OK) fail_msg("%s", e.text);
+        assert_same_plan(plan, back);
+        ir_plan_free(plan);
+        ir_plan_free(back);
+        bytes_close(&text);
+    }
+}
+
+static void version_1_is_taken_and_printed_as_version_2(void **state) {
+    (void)state;
+    struct ir_plan *plan = NULL;
+    struct pawl_error e = {0};
+    struct bytes text = {0};
+    if (parse("pawl-plan 1 pipelines=2 stages=2 microbatches=1\n"
+              "0.0: F0.0>1 B0.0<1 R S\n0.1: dead\n1.0: F1.0>1 I1.0<1 W1.0 R S\n"
+              "1.1: F1.0<1 F0.0<0 B0.0>0 B1.0>1 R S\n",
+              &plan, &e) != PAWL_OK)
+        fail_msg("%s", e.text);
+    ir_print(plan, &text);
+    assert_string_equal((const char *)text.data,
+                        "pawl-plan 2 pipelines=2 stages=2 chunks=2 microbatches=1\n"
+                        "0.0 [0]: F0:0.0>1.1 B0:0.0<1.1 R0 S0\n"
+                        "0.1: dead\n"
+                        "1.0 [0]: F0:1.0>1.1 I0:1.0<1.1 W0:1.0 R0 S0\n"
+                        "1.1 [1]: F1:1.0<1.0 F1:0.0<0.0 B1:0.0>0.0 B1:1.0>1.0 R1 S1\n");
+    ir_plan_free(plan);
+    bytes_close(&text);
+}
+
 static void blanks_comments_empty_lines_and_crlf_are_taken(void **state) {
     (void)state;
     struct ir_plan *plan = NULL;
     struct pawl_error e = {0};
     struct bytes text = {0};
-    if (parse("\n# by hand\r\n  pawl-plan\t1 pipelines=1  stages=2 microbatches=1 # small\r\n"
-              "\r\n   0.0:   F0.0>0\tB0.0<0 R S  \r\n#F\n0.1: dead# gone",
+    if (parse("\n# by hand\r\n  pawl-plan\t2 pipelines=1  stages=3 chunks=2\tmicrobatches=1 # small\r\n"
+              "\r\n   0.0 \t[0,01]:   F0:0.0>0.0\tL1:0.0 R1 S0  \r\n#F\n0.1: dead# gone\n0.2[]:",
               &plan, &e) != PAWL_OK)
         fail_msg("%s", e.text);
     ir_print(plan, &text);
-    assert_string_equal((const char *)text.data, "pawl-plan 1 pipelines=1 stages=2 microbatches=1\n"
-                                                 "0.0: F0.0>0 B0.0<0 R S\n"
-                                                 "0.1: dead\n");
+    assert_string_equal((const char *)text.data, "pawl-plan 2 pipelines=1 stages=3 chunks=2 microbatches=1\n"
+                                                 "0.0 [0,1]: F0:0.0>0.0 L1:0.0 R1 S0\n"
+                                                 "0.1: dead\n"
+                                                 "0.2 []:\n");
     ir_plan_free(plan);
     bytes_close(&text);
 }
 
 #define HEADER "pawl-plan 1 pipelines=2 stages=1 microbatches=3\n"
+#define CHUNKS "pawl-plan 2 pipelines=2 stages=1 chunks=4 microbatches=3\n"
 
 static void errors_name_line_and_column(void **state) {
     (void)state;
@@ -79,8 +120,34 @@ static void errors_name_line_and_column(void **state) {
     } cases[] = {
         {"", "line 1 column 1: wanted `pawl-plan`, had end of text"},
         {"pawl-pain 1", "line 1 column 1: wanted `pawl-plan`, had 'p'"},
-        {"pawl-plan 2 pipelines=1 stages=1 microbatches=1",
-         "line 1 column 11: wanted a number in 1..1, had '2'"},
+        {"pawl-plan 3 pipelines=1 stages=1 microbatches=1",
+         "line 1 column 11: wanted a number in 1..2, had '3'"},
+        {"pawl-plan 2 pipelines=1 stages=1 microbatches=1", "line 1 column 34: wanted `chunks=`, had 'm'"},
+        {"pawl-plan 2 pipelines=1 stages=1 chunks=1025 microbatches=1",
+         "line 1 column 41: wanted a number in 1..1024, had '1'"},
+        {"pawl-plan 2 pipelines=257 stages=256 chunks=1 microbatches=1",
+         "line 1 column 26: wanted at most 65536 workers"},
+        {"pawl-plan 2 pipelines=9 stages=9 chunks=1 microbatches=1\n0.0: dead\n",
+         "line 1: 81 workers need as many lines"},
+        {CHUNKS "0.0: R0\n1.0 []:\n", "line 2 column 6: wanted `dead`, had 'R'"},
+        {CHUNKS "0.0 R0\n1.0 []:\n", "line 2 column 5: wanted `[`, had 'R'"},
+        {CHUNKS "0.0 [1 2]: R0\n1.0 []:\n", "line 2 column 7: wanted `]`, had byte 0x20"},
+        {CHUNKS "0.0 [1,1]: R0\n1.0 []:\n", "line 2 column 8: wanted a chunk in 2..3, had '1'"},
+        {CHUNKS "0.0 [1,4]: R0\n1.0 []:\n", "line 2 column 8: wanted a chunk in 2..3, had '4'"},
+        {CHUNKS "0.0 [1] R0\n1.0 []:\n", "line 2 column 8: wanted `:`, had byte 0x20"},
+        {CHUNKS "0.0 [1]: R4\n1.0 []:\n", "line 2 column 11: wanted a chunk in 0..3, had '4'"},
+        {CHUNKS "0.0 [1]: R\n1.0 []:\n", "line 2 column 11: wanted a chunk in 0..3, had end of line"},
+        {CHUNKS "0.0 [1]: R1:0.0\n1.0 []:\n",
+         "line 2 column 12: wanted a blank or the end of the line, had ':'"},
+        {CHUNKS "0.0 [1]: F1\n1.0 []:\n", "line 2 column 12: wanted `:`, had end of line"},
+        {CHUNKS "0.0 [1]: F1:0.0>0\n1.0 []:\n", "line 2 column 18: wanted `.`, had end of line"},
+        {CHUNKS "0.0 [1]: F1:0.0>0.1\n1.0 []:\n", "line 2 column 19: wanted a stage in 0..0, had '1'"},
+        {CHUNKS "0.0 [1]: O1:0.0>0.0\n1.0 []:\n", "line 2 column 10: wanted < and > at F, I and B only"},
+        {CHUNKS "0.0 [1]: Q1:0.0\n1.0 []:\n", "line 2 column 10: wanted an op of F I W B R S C O L, had 'Q'"},
+        {CHUNKS "0.0 [1]: dead\n1.0 []:\n", "line 2 column 10: wanted an op of F I W B R S C O L, had 'd'"},
+        {HEADER "0.0: F1.0>0\n1.0: R\n",
+         "line 2 column 6: wanted < and > where there is a stage before and behind"},
+        {HEADER "0.0: C1.0\n1.0: R\n", "line 2 column 6: wanted an op of F I W B R S, had 'C'"},
         {"pawl-plan 1 stages=1", "line 1 column 13: wanted `pipelines=`, had 's'"},
         {"pawl-plan 1pipelines=1", "line 1 column 12: wanted a blank, had 'p'"},
         {"pawl-plan 1 pipelines=0 ", "line 1 column 23: wanted a number in 1..4096, had '0'"},
@@ -99,9 +166,9 @@ static void errors_name_line_and_column(void **state) {
         {HEADER "0.0: F1\n1.0: R\n", "line 2 column 8: wanted `.`, had end of line"},
         {HEADER "0.0: F1.\n1.0: R\n", "line 2 column 9: wanted a micro-batch in 0..2, had end of line"},
         {HEADER "0.0: F1.0<2\n1.0: R\n", "line 2 column 11: wanted a pipeline in 0..1, had '2'"},
-        {HEADER "0.0: F1.0>0<0\n1.0: R\n",
-         "line 2 column 12: wanted a blank or the end of the line, had '<'"},
-        {HEADER "0.0: F1.0 W1.0<0\n1.0: R\n", "line 2 column 11: wanted W, R and S without < and >"},
+        {CHUNKS "0.0 [1]: F1:0.0>0.0<0.0\n1.0 []:\n",
+         "line 2 column 20: wanted a blank or the end of the line, had '<'"},
+        {HEADER "0.0: F1.0 W1.0<0\n1.0: R\n", "line 2 column 11: wanted < and > at F, I and B only"},
         {HEADER "0.0: R1.0\n1.0: R\n", "line 2 column 7: wanted a blank or the end of the line, had '1'"},
         {HEADER "0.0: R dead\n1.0: R\n", "line 2 column 8: wanted an op of F I W B R S, had 'd'"},
         {HEADER "0.0: dead R\n1.0: R\n", "line 2 column 11: wanted the end of the line, had 'R'"},
@@ -121,8 +188,9 @@ static void errors_name_line_and_column(void **state) {
 
 static void every_prefix_is_refused_or_whole(void **state) {
     (void)state;
-    static const char text[] = HEADER "0.0: F0.0 B0.0 F0.1 B0.1 R S\n1.0: F1.0 I1.0 W1.0 R S\n";
-    size_t whole = (size_t)(strstr(text, "1.0:") - text) + 4;
+    static const char text[] =
+        CHUNKS "0.0 [0,2]: F0:0.0 B0:0.0 O2:0.1 R0 S0\n1.0 [1]: F1:1.0>0.0 I1:1.0<0.0 W1:1.0 R1 S1\n";
+    size_t whole = (size_t)(strstr(text, "1.0 [1]:") - text) + 8;
     for (size_t size = 0; size < sizeof text; size++) {
         struct ir_plan *plan = NULL;
         struct pawl_error e = {0};
@@ -142,6 +210,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_prints_as_documented),
         cmocka_unit_test(a_printed_plan_parses_to_the_same_plan),
+        cmocka_unit_test(plans_of_every_kind_parse_to_the_same_plan),
+        cmocka_unit_test(version_1_is_taken_and_printed_as_version_2),
         cmocka_unit_test(blanks_comments_empty_lines_and_crlf_are_taken),
         cmocka_unit_test(errors_name_line_and_column),
         cmocka_unit_test(every_prefix_is_refused_or_whole),
