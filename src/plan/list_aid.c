@@ -74,8 +74,8 @@ static bool drop(struct list_pass *s, uint32_t worker, uint64_t now) {
     list_heap_pop(queue, &w->waiting[LIST_F]);
     add_parted(s, worker, cell, LIST_DROPPED);
     w->used += chunk(s, cell)->kept;
-    list_queue(s, LIST_RECOMPUTE_QUEUE, LIST_I, cell);
     list_start_op(s, worker, list_code(cell, LIST_F), now);
+    list_queue(s, LIST_RECOMPUTE_QUEUE, LIST_I, cell);
     return true;
 }
 
