@@ -129,12 +129,23 @@ static uint64_t bearable(const struct bound_way *way, uint32_t worker, uint32_t 
     return low;
 }
 
+static bool are_alike(const struct sim_costs *costs, uint32_t a, uint32_t b) {
+    if (costs->slow != NULL && (costs->slow[a] < costs->slow[b] || costs->slow[a] > costs->slow[b]))
+        return false;
+    return costs->limit == NULL || costs->limit[a] == costs->limit[b];
+}
+
 static bool stage_bears(const struct bound_way *way, const bool *alive, uint32_t chunk, uint64_t time,
                         uint64_t pieces) {
-    uint64_t sum = 0;
+    uint64_t sum = 0, bears = 0;
+    uint32_t last = IR_NONE; /* of what it bears: most workers are alike */
     for (uint32_t p = 0; p < way->costs->pipelines && sum < pieces; p++) {
         uint32_t worker = p * way->costs->stages + chunk;
-        if (lives(alive, worker)) sum += bearable(way, worker, chunk, time, pieces);
+        if (!lives(alive, worker)) continue;
+        if (last == IR_NONE || !are_alike(way->costs, worker, last))
+            bears = bearable(way, worker, chunk, time, pieces);
+        last = worker;
+        sum += bears;
     }
     return sum >= pieces;
 }

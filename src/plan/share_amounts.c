@@ -56,7 +56,8 @@ static int64_t left_over_here(const struct walk *w, uint32_t stage, int64_t hand
     return walk_left_over(w, stage, &come, hand_on);
 }
 
-/* Moves one micro-batch over a boundary if what both stages have left over is then more even, per worker. */
+/* Moves one micro-batch over a boundary if after that the giving stage still has half a micro-batch more left
+ * over than the other one had, per worker. */
 static bool level_one(struct walk *w, uint32_t s, int64_t change) {
     int64_t now = w->hand_on[s], then = now + change;
     if (now == 0 || then == 0 || (now < 0) != (then < 0)) return false;
@@ -65,7 +66,7 @@ static bool level_one(struct walk *w, uint32_t s, int64_t change) {
     int64_t was = change > 0 ? left_over_here(w, s + 1, now, after) : left_over_here(w, s, before, now);
     if (here < 0 || there < 0) return false;
     uint32_t givers = w->count[change > 0 ? s : s + 1], takers = w->count[change > 0 ? s + 1 : s];
-    if ((change > 0 ? here : there) * takers <= was * givers) return false;
+    if ((change > 0 ? here : there) * takers * 2 <= (was * 2 + 1) * givers) return false;
     w->hand_on[s] = then;
     return true;
 }
