@@ -218,8 +218,15 @@ struct pawl_plan {
     struct plan_helper *helpers;
     uint32_t helper_count;
     bool staggered;
-    bool memory_in_bytes; /* else micro-batches */
-    char *warnings;       /* lines, or null */
+    /* Else in micro-batches of a stage: where a stage is cut into several chunks, what is stored (limits,
+     * peaks) counts its parts, chunks / stages of them to a micro-batch. */
+    bool memory_in_bytes;
+    char *unit;
+    char *warnings; /* lines; "" if there are none */
+    /* As pawl/plan.h shows it: */
+    struct pawl_instruction *instructions; /* in the order of `times` */
+    struct pawl_plan_move *shown_moves;
+    struct pawl_plan_shared *shown_shares;
 };
 
 #endif
