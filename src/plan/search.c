@@ -1,6 +1,7 @@
 /* Local search: many schedules, each a little different from the best of its time.
  *
- *   rules     a handful of fixed preferences, in time order and with time reversed
+ *   rules     a handful of fixed preferences, each then listed with time reversed and forward again by its
+ *             times: that packs the end as well as the start, and is the greatest single gain
  *   keys      list schedules whose priorities are the times of the current schedule, a few of them changed;
  *             now and then one with time reversed in between, which packs the end as the others pack the
  * start orders    operations moved within workers' lists (search_order.c): cheaper, and they can make a
@@ -61,34 +62,6 @@ static void accept_if_not_worse(struct search *s) {
     s->trial = t;
 }
 
-/* ---- rules ---- */
-
-static void turn_keys(struct search *s) {
-    for (int k = 0; k < 3; k++)
-        for (uint32_t c = 0; c < s->problem->cells; c++) s->pass->key[k][c] = UINT32_MAX - s->pass->key[k][c];
-}
-
-static void try_rules(struct search *s) {
-    static const struct {
-        bool backward;
-        struct list_rule rule;
-    } tries[] = {
-        {true, {.guests_first = false}},      {false, {.guests_first = true, .free_memory_first = true}},
-        {false, {.free_memory_first = true}}, {false, {.forward_first = true}},
-        {true, {.free_memory_first = true}},
-    };
-    for (size_t i = 0; i < sizeof tries / sizeof *tries && !search_finished(s); i++) {
-        list_keys(s->pass, tries[i].rule.guests_first);
-        if (tries[i].backward) {
-            turn_keys(s);
-            list_backward(s->pass, &tries[i].rule, &s->trial);
-        } else {
-            list_forward(s->pass, &tries[i].rule, &s->trial);
-        }
-        search_note(s);
-    }
-}
-
 /* ---- keys ---- */
 
 /* Times as keys of 32 bits: `shift` so that the longest fits well, with room for changes on both sides. */
@@ -129,8 +102,59 @@ static void change_keys(struct search *s, uint64_t count) {
     }
 }
 
+/* ---- rules ---- */
+
+static void turn_keys(struct search *s) {
+    for (int k = 0; k < 3; k++)
+        for (uint32_t c = 0; c < s->problem->cells; c++) s->pass->key[k][c] = UINT32_MAX - s->pass->key[k][c];
+}
+
+static const struct list_rule by_key = {.prefer = LIST_BY_KEY};
+
+/* From s->trial: its order with time reversed, then forward again, as long as that makes it shorter. */
+static void polish(struct search *s) {
+    for (bool backward = true; s->trial.period != LIST_NEVER && !search_finished(s); backward = !backward) {
+        struct list_schedule last = s->current;
+        s->current = s->trial, s->trial = last;
+        keys_from(s, &s->current, backward);
+        if (backward)
+            list_backward(s->pass, &by_key, &s->trial);
+        else
+            list_forward(s->pass, &by_key, &s->trial);
+        search_note(s);
+        if (!search_better(&s->trial, &s->current)) return;
+    }
+}
+
+static void try_rules(struct search *s) {
+    static const struct {
+        bool backward;
+        struct list_rule rule;
+    } tries[] = {
+        {false, {.guests_first = true, .free_memory_first = true}},
+        {false, {.free_memory_first = true}},
+        {false, {.forward_first = true}},
+        {true, {.guests_first = false}},
+        {true, {.free_memory_first = true}},
+    };
+    list_schedule_copy(s->problem, s->best, &s->trial);
+    polish(s);
+    for (size_t i = 0; i < sizeof tries / sizeof *tries && !search_finished(s); i++) {
+        list_keys(s->pass, tries[i].rule.guests_first);
+        if (tries[i].backward) {
+            turn_keys(s);
+            list_backward(s->pass, &tries[i].rule, &s->trial);
+        } else {
+            list_forward(s->pass, &tries[i].rule, &s->trial);
+        }
+        search_note(s);
+        polish(s);
+    }
+}
+
+/* ---- walks ---- */
+
 static void walk_keys(struct search *s, uint32_t rounds) {
-    static const struct list_rule by_key = {.prefer = LIST_BY_KEY};
     for (uint32_t end = s->rounds + rounds; s->rounds < end && !search_finished(s);) {
         bool backward = rng_below(&s->rng, 8) == 0;
         keys_from(s, &s->current, backward);
@@ -146,8 +170,6 @@ static void walk_keys(struct search *s, uint32_t rounds) {
         accept_if_not_worse(s);
     }
 }
-
-/* ---- orders ---- */
 
 static void walk_orders(struct search *s, uint32_t rounds) {
     struct search_move m;
