@@ -347,6 +347,102 @@ static void the_search_is_never_worse_than_one_pass_and_often_better(void **stat
     assert_true(better >= 4);
 }
 
+/* ---- recompute and offload ---- */
+
+/* One pipeline of four stages; ten bytes a micro-batch, one of them its input. */
+static void open_stretched(struct kit_setup *s, uint64_t limit) {
+    struct kit_case c = {.pipelines = 1, .stages = 4, .microbatches = 8, .caps = KIT_FIXED, .x = limit};
+    kit_open(&c, s);
+    for (int k = 0; k < 4; k++) {
+        s->costs.chunk[k].full = s->costs.chunk[k].after_input = 10, s->costs.chunk[k].kept = 1;
+        s->costs.chunk[k].offload = s->costs.chunk[k].load = SIM_TICKS;
+    }
+}
+
+static struct plan_list_options stretching(bool recompute, bool offload) {
+    return (struct plan_list_options){
+        .backward = PLAN_SPLIT, .staggered = true, .rounds = 600, .recompute = recompute, .offload = offload};
+}
+
+static void short_memory_is_stretched_where_that_shortens_the_period(void **state) {
+    (void)state;
+    static const uint64_t limits[] = {20, 25};
+    for (size_t i = 0; i < 2; i++) {
+        struct kit_setup s;
+        struct plan_list_options o = stretching(false, false);
+        open_stretched(&s, limits[i]);
+        uint64_t plain = period_of(&s, kit_plan(&s, &o), true);
+        for (int how = 1; how < 4; how++) {
+            o = stretching(how & 1, how & 2);
+            struct ir_plan *plan = kit_plan(&s, &o);
+            assert_true(count_ops(plan, IR_C) + count_ops(plan, IR_O) > 0);
+            if (!o.recompute) assert_int_equal(count_ops(plan, IR_C), 0);
+            if (!o.offload) assert_int_equal(count_ops(plan, IR_O), 0);
+            assert_int_equal(count_ops(plan, IR_O), count_ops(plan, IR_L));
+            assert_true(period_of(&s, plan, true) < plain);
+        }
+        kit_close(&s);
+    }
+}
+
+static void enough_memory_is_not_stretched(void **state) {
+    (void)state;
+    struct kit_setup s;
+    struct plan_list_options o = stretching(true, true);
+    open_stretched(&s, 80);
+    struct ir_plan *plan = kit_plan(&s, &o);
+    assert_int_equal(count_ops(plan, IR_C) + count_ops(plan, IR_O), 0);
+    period_of(&s, plan, true);
+    kit_close(&s);
+}
+
+static void copies_that_take_longer_than_the_bubble_are_not_made(void **state) {
+    (void)state;
+    struct kit_setup s;
+    struct plan_list_options o = stretching(false, true);
+    open_stretched(&s, 20);
+    for (int k = 0; k < 4; k++) s.costs.chunk[k].offload = s.costs.chunk[k].load = 200 * SIM_TICKS;
+    struct ir_plan *plan = kit_plan(&s, &o);
+    assert_int_equal(count_ops(plan, IR_O), 0);
+    period_of(&s, plan, true);
+    kit_close(&s);
+}
+
+/* Take the n-th C out of the plan; false: there are fewer. */
+static bool take_out_recompute(struct ir_plan *plan, uint64_t n) {
+    for (uint32_t w = 0; w < plan->pipelines * plan->stages; w++) {
+        struct ir_worker *list = &plan->workers[w];
+        for (uint32_t i = 0; i < list->count; i++) {
+            if (list->instructions[i].op != IR_C || n-- > 0) continue;
+            list->count--;
+            memmove(list->instructions + i, list->instructions + i + 1,
+                    (list->count - i) * sizeof *list->instructions);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void no_recomputation_of_a_plan_can_be_left_out(void **state) {
+    (void)state;
+    struct kit_setup s;
+    struct plan_list_options o = stretching(true, false);
+    uint64_t full[4] = {10, 10, 10, 10}, kept[4] = {1, 1, 1, 1};
+    open_stretched(&s, 25);
+    struct ir_memory memory = {full, kept, full, s.costs.limit};
+    uint64_t period = period_of(&s, kit_plan(&s, &o), true);
+    for (uint64_t n = 0;; n++) {
+        struct pawl_error e = {0};
+        struct ir_plan *plan = kit_plan(&s, &o);
+        bool more = take_out_recompute(plan, n);
+        if (more && ir_check(plan, &memory, NULL, &e) == PAWL_OK)
+            assert_true(kit_judge(&s, plan, true) > period);
+        ir_plan_free(plan);
+        if (!more) break;
+    }
+    kit_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_of_any_problem_pass_the_checker),
@@ -364,6 +460,10 @@ int main(void) {
         cmocka_unit_test(a_raised_stop_ends_the_search_at_once_with_a_plan),
         cmocka_unit_test(the_search_ends_at_the_bound),
         cmocka_unit_test(the_search_is_never_worse_than_one_pass_and_often_better),
+        cmocka_unit_test(short_memory_is_stretched_where_that_shortens_the_period),
+        cmocka_unit_test(enough_memory_is_not_stretched),
+        cmocka_unit_test(copies_that_take_longer_than_the_bubble_are_not_made),
+        cmocka_unit_test(no_recomputation_of_a_plan_can_be_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
