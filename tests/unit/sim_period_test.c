@@ -143,24 +143,36 @@ static bool oracle_holds(struct oracle *o, int64_t period, int64_t *makespan) {
     return !changed;
 }
 
+static void assert_least_period(struct rng_stream *r) {
+    struct world w = world_random(r);
+    struct pawl_error e = {0};
+    struct sim_result times;
+    struct oracle o;
+    int64_t ignored;
+    must(sim_run(w.plan, &w.costs, true, NULL, &times, &e), &e);
+    oracle_open(&o, &w);
+    assert_true(oracle_holds(&o, (int64_t)times.period, &ignored));
+    if (times.period > 0 && oracle_holds(&o, (int64_t)times.period - 1, &ignored))
+        fail_msg("period %llu, but less is possible", (unsigned long long)times.period);
+    oracle_close(&o);
+    sim_result_close(&times);
+    world_free(&w);
+}
+
 static void the_period_can_be_kept_and_no_less(void **state) {
     (void)state;
     struct rng_stream r = {7};
-    for (int turn = 0; turn < 250; turn++) {
-        struct world_shape shape = world_random_shape(&r);
-        struct world w = world_new(&shape, 1 + rng_below(&r, 9), rng_below(&r, 2) == 0, &r);
-        struct pawl_error e = {0};
-        struct sim_result times;
-        must(sim_run(w.plan, &w.costs, true, NULL, &times, &e), &e);
-        struct oracle o;
-        int64_t ignored;
-        oracle_open(&o, &w);
-        assert_true(oracle_holds(&o, (int64_t)times.period, &ignored));
-        if (times.period > 0 && oracle_holds(&o, (int64_t)times.period - 1, &ignored))
-            fail_msg("turn %d: period %llu, but less is possible", turn, (unsigned long long)times.period);
-        oracle_close(&o);
-        sim_result_close(&times);
-        world_free(&w);
+    for (int turn = 0; turn < 250; turn++) assert_least_period(&r);
+}
+
+/* One plan in thousands is bound by a cycle through two stages whose mean is no whole number of ticks. These
+ * were found by trying. */
+static void the_mean_of_a_cycle_through_two_stages_is_rounded_up(void **state) {
+    (void)state;
+    const uint64_t seeds[] = {18335691717529371802u, 17546029704744275073u, 11656899085203872940u};
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+        struct rng_stream r = {seeds[i]};
+        assert_least_period(&r);
     }
 }
 
@@ -168,8 +180,7 @@ static void the_makespan_is_that_of_everything_as_soon_as_possible(void **state)
     (void)state;
     struct rng_stream r = {8};
     for (int turn = 0; turn < 250; turn++) {
-        struct world_shape shape = world_random_shape(&r);
-        struct world w = world_new(&shape, 1 + rng_below(&r, 9), rng_below(&r, 2) == 0, &r);
+        struct world w = world_random(&r);
         struct pawl_error e = {0};
         struct sim_result times[2];
         struct oracle o;
@@ -192,8 +203,7 @@ static void the_second_opinion_agrees_with_every_run(void **state) {
     (void)state;
     struct rng_stream r = {9};
     for (int turn = 0; turn < 1500; turn++) {
-        struct world_shape shape = world_random_shape(&r);
-        struct world w = world_new(&shape, rng_below(&r, 30), rng_below(&r, 2) == 0, &r);
+        struct world w = world_random(&r);
         for (int staggered = 0; staggered < 2; staggered++) {
             struct pawl_error e = {0};
             struct sim_result times;
@@ -209,6 +219,7 @@ static void the_second_opinion_agrees_with_every_run(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_period_can_be_kept_and_no_less),
+        cmocka_unit_test(the_mean_of_a_cycle_through_two_stages_is_rounded_up),
         cmocka_unit_test(the_makespan_is_that_of_everything_as_soon_as_possible),
         cmocka_unit_test(the_second_opinion_agrees_with_every_run),
     };
