@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "kit/exact_kit.h"
+#include "plan/exact.h"
 
 static const uint64_t ONES[3] = {1, 1, 1}, UNEVEN[3] = {2, 3, 2}, LARGE[3] = {137, 211, 119};
 
@@ -35,16 +36,21 @@ static void assert_sound(const struct exact_world *w, const struct ir_plan *seed
     free(scratch);
 }
 
-static struct plan_exact_result solve(const struct exact_world *w, const struct plan_exact_options *options) {
+static struct plan_exact_result solve_by(const struct exact_world *w,
+                                         const struct plan_exact_options *options, bool engine_only) {
     struct ir_plan *seed = exact_some_plan(w, options->list.backward == PLAN_FUSED);
     struct plan_exact_result result;
     struct pawl_error e;
-    pawl_code code = plan_exact(w->route, &w->costs, seed, options, &result, &e);
+    pawl_code code = exact_make(w->route, &w->costs, seed, options, engine_only, &result, &e);
     if (code == PAWL_UNSUPPORTED) skip();
     exact_must(code, &e);
     assert_sound(w, seed, options->list.staggered, &result);
     ir_plan_free(seed);
     return result;
+}
+
+static struct plan_exact_result solve(const struct exact_world *w, const struct plan_exact_options *options) {
+    return solve_by(w, options, false);
 }
 
 static void assert_optimum(struct exact_world w, const struct plan_exact_options *options, uint64_t period) {
@@ -115,4 +121,137 @@ static void the_ablations_of_one_failure_are_proven_at_every_stage(void **state)
         o.list.staggered = true;
         assert_optimum(failed(3, 6, stage), &o, 27);
     }
+}
+
+/* ---- brute force ---- */
+
+struct brute {
+    const struct exact_world *w;
+    struct ir_plan *plan;
+    bool staggered;
+    uint64_t best;
+    struct ir_memory memory;
+};
+
+static void brute_worker(struct brute *b, uint32_t worker);
+
+/* Every order of the rest of the worker's list, from `at` on; R and S stay last. */
+static void brute_orders(struct brute *b, uint32_t worker, uint32_t at) {
+    struct ir_worker *list = &b->plan->workers[worker];
+    if (at + 2 >= list->count) {
+        brute_worker(b, worker + 1);
+        return;
+    }
+    for (uint32_t i = at; i + 2 < list->count; i++) {
+        struct ir_instruction moved = list->instructions[i];
+        list->instructions[i] = list->instructions[at];
+        list->instructions[at] = moved;
+        bool fits = true; /* F before I before W */
+        for (uint32_t k = at + 1; k + 2 < list->count && fits; k++) {
+            const struct ir_instruction *later = &list->instructions[k];
+            fits = later->home != moved.home || later->microbatch != moved.microbatch || later->op > moved.op;
+        }
+        if (fits) brute_orders(b, worker, at + 1);
+        list->instructions[at] = list->instructions[i];
+        list->instructions[i] = moved;
+    }
+}
+
+static void brute_worker(struct brute *b, uint32_t worker) {
+    if (worker < b->plan->pipelines * b->plan->stages) {
+        brute_orders(b, worker, 0);
+        return;
+    }
+    struct pawl_error e;
+    if (ir_check(b->plan, &b->memory, NULL, &e) != PAWL_OK) return;
+    struct sim_result times = {0};
+    exact_must(sim_run(b->plan, &b->w->costs, b->staggered, NULL, &times, &e), &e);
+    if (times.period < b->best) b->best = times.period;
+    sim_result_close(&times);
+}
+
+static uint64_t least_of_all_orders(const struct exact_world *w, bool fused, bool staggered) {
+    uint64_t *scratch = calloc((size_t)w->costs.chunks * 3, sizeof *scratch);
+    struct brute b = {.w = w, .staggered = staggered, .best = UINT64_MAX};
+    b.memory = exact_world_memory(&w->costs, scratch);
+    b.plan = exact_one_by_one(w, fused);
+    brute_worker(&b, 0);
+    ir_plan_free(b.plan);
+    free(scratch);
+    return b.best;
+}
+
+/* Small enough for all orders: one chunk a stage, transfers, unequal workers, partial memory. */
+static struct exact_world random_world(struct rng_stream *r, bool *fused) {
+    static const uint32_t shapes[][3] = {{1, 2, 2}, {1, 3, 1}, {2, 2, 1}, {1, 1, 3}, {2, 1, 1}};
+    const uint32_t *shape = shapes[rng_below(r, 5)];
+    struct exact_world w = exact_world_new(shape[0], shape[1], shape[2], ONES);
+    *fused = rng_below(r, 4) == 0;
+    w.costs.slow = calloc((size_t)shape[0] * shape[1], sizeof *w.costs.slow);
+    for (uint32_t i = 0; i < shape[0] * shape[1]; i++) w.costs.slow[i] = rng_below(r, 4) == 0 ? 1.5 : 1;
+    for (uint32_t c = 0; c < w.costs.chunks; c++) {
+        uint64_t full = 1 + rng_below(r, 4);
+        w.costs.chunk[c] = (struct sim_chunk){.forward = 1 + rng_below(r, 9),
+                                              .input_grad = 1 + rng_below(r, 9),
+                                              .weight_grad = 1 + rng_below(r, 9),
+                                              .send_forward = rng_below(r, 4),
+                                              .send_backward = rng_below(r, 4),
+                                              .reduce = rng_below(r, 3),
+                                              .step = rng_below(r, 3),
+                                              .full = full,
+                                              .kept = full,
+                                              .after_input = 1 + rng_below(r, full)};
+    }
+    if (shape[0] == 2 && rng_below(r, 2) == 0) exact_world_kill(&w, 0, (uint32_t)rng_below(r, shape[1]));
+    if (rng_below(r, 3) > 0) exact_world_limit(&w, 4 + rng_below(r, 5));
+    return w;
+}
+
+static void no_order_at_all_is_shorter_than_what_is_proven(enum plan_engine engine, bool engine_only,
+                                                           uint64_t seed) {
+    struct rng_stream r = {seed};
+    bool fused;
+    struct exact_world w = random_world(&r, &fused);
+    bool staggered = rng_below(&r, 2) == 0;
+    struct plan_exact_options o = options_of(engine, fused ? PLAN_FUSED : PLAN_SELECTIVE, staggered);
+    uint64_t least = least_of_all_orders(&w, fused, staggered);
+    struct plan_exact_result result = solve_by(&w, &o, engine_only);
+    if (result.period != least || !result.proven)
+        fail_msg("seed %llu: period %llu, bound %llu, all orders %llu", (unsigned long long)seed,
+                 (unsigned long long)result.period, (unsigned long long)result.bound,
+                 (unsigned long long)least);
+    ir_plan_free(result.plan);
+    exact_world_close(&w);
+}
+
+static void branching_and_z3_find_the_least_of_all_orders(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 80; seed++)
+        no_order_at_all_is_shorter_than_what_is_proven(PLAN_Z3, false, seed);
+}
+
+static void z3_alone_finds_the_least_of_all_orders(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 60; seed++)
+        no_order_at_all_is_shorter_than_what_is_proven(PLAN_Z3, true, seed);
+}
+
+static void cbc_alone_finds_the_least_of_all_orders(void **state) {
+    (void)state;
+    for (uint64_t seed = 100; seed < 140; seed++)
+        no_order_at_all_is_shorter_than_what_is_proven(PLAN_CBC, true, seed);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(z3_proves_one_pipeline_of_four_stages_and_eight_micro_batches),
+        cmocka_unit_test(cbc_proves_one_pipeline_of_four_stages_and_eight_micro_batches),
+        cmocka_unit_test(z3_proves_pipelines_with_a_failed_worker),
+        cmocka_unit_test(cbc_proves_pipelines_with_a_failed_worker),
+        cmocka_unit_test(the_ablations_of_one_failure_are_proven_at_every_stage),
+        cmocka_unit_test(branching_and_z3_find_the_least_of_all_orders),
+        cmocka_unit_test(z3_alone_finds_the_least_of_all_orders),
+        cmocka_unit_test(cbc_alone_finds_the_least_of_all_orders),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
