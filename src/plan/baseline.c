@@ -14,7 +14,8 @@
  * Without dead workers every pipeline executes the published order, by itself. Zero Bubble's published orders
  * are for equal times; like its own scheduler, which tries several rules and keeps the best, we try list
  * schedules too and keep whichever has the least period in simulation. With dead workers there are only list
- * schedules, under the same caps. Tested in tests/golden/plan_baseline_test.c. */
+ * schedules; machines are alike, so any of them may store what the first stage does. Tested in
+ * tests/golden/plan_baseline_test.c. */
 #include "plan/baseline.h"
 
 #include <stdlib.h>
@@ -173,22 +174,25 @@ static pawl_code try_published(struct trial *t) {
     return code;
 }
 
-static pawl_code try_greedy(struct trial *t, bool forward_first, bool patient) {
-    struct baseline_greedy options = {t->policy, forward_first, patient};
+static pawl_code try_greedy(struct trial *t, const struct baseline_greedy *options) {
     struct ir_plan *plan = NULL;
     pawl_code code = plan_route_plan(t->route, &plan, t->e);
-    if (code == PAWL_OK) code = baseline_greedy(&options, t->route, t->costs, plan, t->e);
+    if (code == PAWL_OK) code = baseline_greedy(options, t->route, t->costs, plan, t->e);
     if (code == PAWL_OK) return keep_better(t, plan);
     ir_plan_free(plan);
     return code;
 }
 
+/* All rules; what is fused has no W to wait with, what is split has the same cap in all stages. */
 static pawl_code try_all_greedy(struct trial *t) {
     pawl_code code = PAWL_OK;
+    bool fused = baseline_is_fused(t->policy);
     for (uint32_t rule = 0; rule < 4 && code == PAWL_OK; rule++) {
-        bool forward_first = rule & 1, patient = rule & 2;
-        if (patient && baseline_is_fused(t->policy)) break; /* there is no W to wait with */
-        code = try_greedy(t, forward_first, patient);
+        if (t->policy == PAWL_POLICY_GPIPE && rule > 0) break; /* forwards first, without caps */
+        struct baseline_greedy options = {.policy = t->policy, .forward_first = rule & 1};
+        options.patient = !fused && (rule & 2);
+        options.even = fused && (rule & 2);
+        code = try_greedy(t, &options);
     }
     return code;
 }

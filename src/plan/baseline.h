@@ -19,11 +19,12 @@ static inline uint32_t baseline_stage_of(const struct plan_route *route, uint32_
 pawl_code baseline_published(enum pawl_policy policy, const struct plan_route *route, struct ir_plan *plan,
                              struct pawl_error *e);
 
-/* A list schedule of any route under the policy's caps, likewise. */
+/* A list schedule of any route under the policy's caps, likewise without R and S. */
 struct baseline_greedy {
     enum pawl_policy policy;
     bool forward_first; /* an F that may start comes before an I or B that may */
     bool patient;       /* a W is not started where it would delay an I that is on its way */
+    bool even;          /* every worker may store what the first stage may */
 };
 pawl_code baseline_greedy(const struct baseline_greedy *options, const struct plan_route *route,
                           const struct sim_costs *costs, struct ir_plan *plan, struct pawl_error *e);

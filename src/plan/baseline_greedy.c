@@ -322,7 +322,8 @@ static pawl_code open_hosts(struct greedy *g, uint64_t cells) {
     for (uint64_t c = 0; c < cells; c++) g->host[g->route->host[c]].hosted++;
     for (uint32_t w = 0; w < g->workers; w++) {
         struct host *h = &g->host[w];
-        uint32_t cap = baseline_cap(g->options->policy, g->route->stages, w % g->route->stages, g->per_stage);
+        uint32_t stage = g->options->even ? 0 : w % g->route->stages;
+        uint32_t cap = baseline_cap(g->options->policy, g->route->stages, stage, g->per_stage);
         h->forward.task = g->tasks + 2 * (uint64_t)used;
         h->backward.task = h->forward.task + h->hosted;
         h->weight = g->weights + used;

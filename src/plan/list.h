@@ -2,7 +2,9 @@
  *
  *   list.c          entry: builds the problem, one pass or the search, emits the plan
  *   list_problem.c  the route and the costs, flat
- *   list_pass.c     one list schedule in time order: events, ready queues, admission by memory
+ *   list_pass.c     what a list schedule needs: events, ready queues
+ *   list_forward.c  one in time order, with admission by memory
+ *   list_aid.c      recomputation and offload in it
  *   list_back.c     the same with time reversed, from the last weight-gradient to the first forward
  *   list_time.c     times of a given order; how good it is
  *   list_emit.c     a schedule as ir_plan, with R and S
@@ -86,10 +88,10 @@ static inline bool list_last_chunk(const struct list_problem *p, uint32_t cell) 
 }
 
 struct list_schedule {
-    uint32_t *log; /* [count] codes; a code's worker executes them in this order */
-    uint32_t count, room;
-    uint64_t *start; /* [cells * kinds] */
-    uint64_t period; /* by these times; LIST_NEVER: the pass got stuck */
+    uint32_t *log;                /* [count] codes; a code's worker executes them in this order */
+    uint32_t count, room, copies; /* of the log; how many O */
+    uint64_t *start;              /* [cells * kinds] */
+    uint64_t period;              /* by these times; LIST_NEVER: the pass got stuck */
     uint64_t excess; /* second criterion: by how much workers are over the pass's target, summed up */
 };
 pawl_code list_schedule_open(const struct list_problem *p, struct list_schedule *out, struct pawl_error *e);
@@ -116,27 +118,39 @@ struct list_rule {
     bool guests_first;      /* order of the keys that list_keys makes */
 };
 
+/* Queues of a worker: of F, I, W by list_op, and */
+enum {
+    LIST_ARRIVED_QUEUE = 3,   /* reversed: arrived before its W */
+    LIST_RECOMPUTE_QUEUE = 3, /* to be recomputed */
+    LIST_PARKABLE = 3,        /* no heap: forwards whose copy to the host may be waited for, oldest first */
+    LIST_LOAD_QUEUE = 4,      /* offloaded, and the gradient is there */
+    LIST_PARKED_QUEUE = 5,    /* offloaded */
+    LIST_QUEUES = 6
+};
 struct list_queue_worker {
     uint64_t used;
-    uint32_t waiting[4]; /* in the queues of F, I, W, and the fourth: forward, what is to be recomputed;
-                            backward, what has arrived before its W */
-    uint32_t dropped;    /* forwards stored in part, not yet recomputed */
+    uint64_t parted_bytes;                /* what is kept of the forwards that are not stored whole now ... */
+    uint32_t parted;                      /* ... and how many they are */
+    uint64_t out_free, in_free, out_last; /* copies to and from the host: engines; end of the last F parked */
+    uint64_t wake_at;
+    uint32_t waiting[LIST_QUEUES];
     bool busy, dirty;
 };
-enum list_state { LIST_WHOLE, LIST_DROPPED, LIST_BACK }; /* of a cell, forward */
+enum list_aid { LIST_NO_AID, LIST_RECOMPUTE, LIST_OFFLOAD };
+enum list_state { LIST_WHOLE, LIST_DROPPED, LIST_PARKED, LIST_LOADING, LIST_BACK, LIST_HERE = 8 };
 enum list_reached {
     LIST_ARRIVED = 1,
     LIST_LOADED = 2,
     LIST_RAN = 4
-}; /* bits, backward: of I, W begun, done */
+}; /* bits, reversed: of I, W begun, done */
 struct list_event {
     uint64_t at;
     uint32_t code;
 };
 struct list_pass { /* workspace */
     const struct list_problem *problem;
-    uint32_t *key[3];   /* [cells] of F, I, W: lower first */
-    uint64_t *queue[4]; /* [cells] heaps of key << 32 | cell, a worker's at first[worker] */
+    uint32_t *key[3];             /* [cells] of F, I, W: lower first */
+    uint64_t *queue[LIST_QUEUES]; /* [cells] heaps of key << 32 | cell, a worker's at first[worker] */
     struct list_queue_worker *worker;
     struct list_event *event; /* heap */
     uint32_t event_count;
@@ -144,7 +158,7 @@ struct list_pass { /* workspace */
     uint32_t dirty_count;
     uint8_t *state;    /* [cells] */
     uint64_t *release; /* [workers] not before */
-    bool *recompute;   /* [workers] may run forwards that store only their input */
+    uint8_t *aid;      /* [workers] list_aid where memory is short, in time order */
     uint64_t *scratch; /* [2 * (workers + chunks + stages)] of list_time.c */
     uint64_t target;   /* period to come below next */
     struct list_rule rule;
@@ -160,12 +174,21 @@ void list_backward(struct list_pass *s, const struct list_rule *rule, struct lis
 pawl_code list_serial(struct list_pass *s, struct list_schedule *out, struct pawl_error *e);
 
 /* Shared by both directions (list_pass.c). */
+void list_heap_push(uint64_t *heap, uint32_t *count, uint64_t item);
 uint64_t list_heap_pop(uint64_t *heap, uint32_t *count);
+uint64_t list_heap_take(uint64_t *heap, uint32_t *count, uint32_t at);
 void list_event_push(struct list_pass *s, uint64_t at, uint32_t code);
 void list_queue(struct list_pass *s, uint32_t queue, enum list_op key, uint32_t cell);
 void list_begin(struct list_pass *s, const struct list_rule *rule, struct list_schedule *out);
 void list_end_op(struct list_pass *s, uint32_t worker);
+void list_log_op(struct list_pass *s, uint32_t code, uint64_t now);
 void list_start_op(struct list_pass *s, uint32_t worker, uint32_t code, uint64_t now);
+static inline uint64_t list_room(const struct list_pass *s, uint32_t worker) {
+    return list_limit(s->problem, worker) - s->worker[worker].used;
+}
+static inline uint64_t list_reserve(const struct list_problem *p, uint32_t cell) {
+    return p->reserve ? p->reserve[cell] : 0;
+}
 struct list_direction {
     void (*choose)(struct list_pass *s, uint32_t worker, uint64_t now);
     void (*arrive)(struct list_pass *s, enum list_op arrival, uint32_t cell);
@@ -174,6 +197,15 @@ struct list_direction {
 void list_run(struct list_pass *s, const struct list_direction *d);
 void list_send(struct list_pass *s, const struct list_direction *d, uint64_t at, uint64_t delay,
                uint32_t code);
+
+/* list_aid.c, of a worker that may: recompute or offload instead of standing still; true: look again. */
+bool list_aid(struct list_pass *s, uint32_t worker, uint64_t now);
+bool list_aid_fits(const struct list_pass *s, uint32_t worker, uint32_t cell); /* a forward that comes back */
+void list_recompute(struct list_pass *s, uint32_t worker, uint32_t cell, uint64_t now);
+void list_load_arrived(struct list_pass *s, uint32_t worker, uint64_t now);
+void list_may_park(struct list_pass *s, uint32_t worker, uint32_t cell);
+bool list_is_here(struct list_pass *s, uint32_t cell); /* the gradient has come; false: its forward has not */
+void list_loaded(struct list_pass *s, uint32_t cell);
 
 /* Earliest times of the log's order; then, staggered, later starts where that shortens the period; then
  * period and excess. */

@@ -11,12 +11,6 @@
  * dropped. */
 #include "plan/list.h"
 
-enum { ARRIVED_QUEUE = LIST_C }; /* arrived before its W ran */
-
-static uint64_t room_left(const struct list_pass *s, uint32_t worker) {
-    return list_limit(s->problem, worker) - s->worker[worker].used;
-}
-
 /* The next W in the common order; false: all have run. */
 static bool next_in_order(struct list_pass *s, uint32_t worker, uint32_t *cell) {
     struct list_queue_worker *w = &s->worker[worker];
@@ -31,10 +25,10 @@ static bool next_in_order(struct list_pass *s, uint32_t worker, uint32_t *cell) 
 /* The next W of what has arrived. */
 static bool next_arrived(struct list_pass *s, uint32_t worker, uint32_t *cell) {
     struct list_queue_worker *w = &s->worker[worker];
-    uint64_t *queue = s->queue[ARRIVED_QUEUE] + s->problem->first[worker];
-    while (w->waiting[ARRIVED_QUEUE] > 0 && s->state[(uint32_t)queue[0]] & LIST_LOADED)
-        list_heap_pop(queue, &w->waiting[ARRIVED_QUEUE]);
-    if (w->waiting[ARRIVED_QUEUE] == 0) return false;
+    uint64_t *queue = s->queue[LIST_ARRIVED_QUEUE] + s->problem->first[worker];
+    while (w->waiting[LIST_ARRIVED_QUEUE] > 0 && s->state[(uint32_t)queue[0]] & LIST_LOADED)
+        list_heap_pop(queue, &w->waiting[LIST_ARRIVED_QUEUE]);
+    if (w->waiting[LIST_ARRIVED_QUEUE] == 0) return false;
     *cell = (uint32_t)queue[0];
     return true;
 }
@@ -42,7 +36,7 @@ static bool next_arrived(struct list_pass *s, uint32_t worker, uint32_t *cell) {
 /* A W that may run now: of what has arrived, else ahead. */
 static bool ready_w(struct list_pass *s, uint32_t worker, uint32_t *out) {
     uint32_t ahead = 0, arrived = 0;
-    uint64_t left = room_left(s, worker);
+    uint64_t left = list_room(s, worker);
     if (!next_in_order(s, worker, &ahead)) return false;
     uint64_t ahead_need = list_need(list_chunk(s->problem, ahead));
     if (next_arrived(s, worker, &arrived)) {
@@ -57,7 +51,7 @@ static bool ready_w(struct list_pass *s, uint32_t worker, uint32_t *out) {
 static bool ready_i(const struct list_pass *s, uint32_t worker, uint32_t *out) {
     if (s->worker[worker].waiting[LIST_I] == 0) return false;
     *out = (uint32_t)s->queue[LIST_I][s->problem->first[worker]];
-    return s->problem->split || list_need(list_chunk(s->problem, *out)) <= room_left(s, worker);
+    return s->problem->split || list_need(list_chunk(s->problem, *out)) <= list_room(s, worker);
 }
 
 static enum list_op pick(const struct list_pass *s, const bool ready[3], const uint32_t cell[3]) {
@@ -99,7 +93,7 @@ static void arrive(struct list_pass *s, enum list_op arrival, uint32_t cell) {
     if (!s->problem->split || s->state[cell] & LIST_RAN)
         list_queue(s, LIST_I, LIST_I, cell);
     else if (!(s->state[cell] & LIST_LOADED))
-        list_queue(s, ARRIVED_QUEUE, LIST_W, cell);
+        list_queue(s, LIST_ARRIVED_QUEUE, LIST_W, cell);
 }
 
 static void ended(struct list_pass *s, uint32_t cell, enum list_op op, uint64_t now);

@@ -95,9 +95,7 @@ static uint64_t latest_end(const struct list_problem *p, const struct list_sched
         return *list_start(p, out, list_code(cell + p->microbatches, LIST_F)) - list_delay_forward(p, cell);
     case LIST_I:
         if (p->chunk_of[cell] == 0) return latest;
-        other = *list_start(p, out, list_code(cell - p->microbatches, LIST_I));
-        /* Its consumer may recompute first, and is then late enough. */
-        other -= list_delay_back(p, cell);
+        other = *list_start(p, out, list_code(cell - p->microbatches, LIST_I)) - list_delay_back(p, cell);
         return other < latest ? other : latest;
     default:
         return latest;
@@ -118,9 +116,13 @@ static void move_late(struct list_pass *s, struct list_schedule *out, const stru
 }
 
 /* Every operation that there must be is in the log. */
-static bool is_whole(const struct list_problem *p, const struct list_schedule *out) {
+static bool is_whole(const struct list_problem *p, struct list_schedule *out) {
     uint64_t wanted = (uint64_t)p->cells * (p->split ? 3 : 2), extra = 0;
-    for (uint32_t i = 0; i < out->count && p->kinds > 3; i++) extra += list_op_of(out->log[i]) > LIST_W;
+    out->copies = 0;
+    for (uint32_t i = 0; i < out->count && p->kinds > 3; i++) {
+        extra += list_op_of(out->log[i]) > LIST_W;
+        out->copies += list_op_of(out->log[i]) == LIST_O;
+    }
     return out->count - extra == wanted;
 }
 
@@ -129,7 +131,7 @@ void list_evaluate(struct list_pass *s, struct list_schedule *out) {
     out->period = LIST_NEVER;
     if (!is_whole(p, out)) return;
     struct windows v = measure(s, out);
-    if (p->options->staggered) {
+    if (p->options->staggered && out->copies == 0) { /* copies cannot simply begin later */
         move_late(s, out, &v);
         v = measure(s, out);
     }

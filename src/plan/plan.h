@@ -159,8 +159,9 @@ bool plan_policy_staggered(enum pawl_policy policy);
 /* gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, each in its published order; costs->chunks = stages, or 2
  * stages for zb-v and k stages for interleaved (the costs are a chunk's). Zero Bubble with unequal costs: the
  * published order or a list schedule, whichever is shorter. With the dead, whose work the route has given to
- * others, the order is a list schedule under the same cap. The caps are the policy's own, facts 8.1;
- * costs->limit is not looked at. Ends with R and S. Errors: ARGUMENT, MEMORY. */
+ * others, the order is a list schedule in which any worker may store what the policy's first stage does. The
+ * caps are the policy's own, facts 8.1; costs->limit is not looked at. Ends with R and S. Errors: ARGUMENT,
+ * MEMORY. */
 pawl_code plan_baseline(enum pawl_policy policy, const struct plan_route *route,
                         const struct sim_costs *costs, struct ir_plan **out, struct pawl_error *e);
 /* [chunks] position of each chunk: c % stages, or the V of zb-v. malloc'ed. */
@@ -214,8 +215,15 @@ struct pawl_plan {
     struct plan_helper *helpers;
     uint32_t helper_count;
     bool staggered;
-    bool memory_in_bytes; /* else micro-batches */
-    char *warnings;       /* lines, or null */
+    /* Else in micro-batches of a stage: where a stage is cut into several chunks, what is stored (limits,
+     * peaks) counts its parts, chunks / stages of them to a micro-batch. */
+    bool memory_in_bytes;
+    char *unit;
+    char *warnings; /* lines; "" if there are none */
+    /* As pawl/plan.h shows it: */
+    struct pawl_instruction *instructions; /* in the order of `times` */
+    struct pawl_plan_move *shown_moves;
+    struct pawl_plan_shared *shown_shares;
 };
 
 #endif

@@ -1,7 +1,7 @@
 /* Local search: many schedules, each a little different from the best of its time.
  *
  *   rules     a handful of fixed preferences, in time order and with time reversed
- *   memory    where it is short: may some workers recompute? (search_memory.c)
+ *   memory    where it is short: should some workers recompute or offload? (search_memory.c)
  *   keys      list schedules whose priorities are the times of the current schedule, a few of them changed;
  *             now and then one with time reversed in between, which packs the end as the others pack the
  * start orders    operations moved within workers' lists (search_order.c): cheaper, and they can make a
@@ -153,7 +153,7 @@ static void walk_keys(struct search *s, uint32_t rounds) {
 static void walk_orders(struct search *s, uint32_t rounds) {
     struct search_move m;
     uint32_t end = s->rounds + rounds, tries = rounds * TRIES_PER_ROUND;
-    search_order_from(s->problem, &s->current, &s->order);
+    search_order_from(s->problem, &s->current, UINT32_MAX, &s->order);
     while (s->rounds < end && tries-- > 0 && !finished(s)) {
         uint32_t worker = (uint32_t)rng_below(&s->rng, s->problem->workers);
         if (!search_order_move(&s->order, s->problem, &s->rng, worker, &s->current, &m)) continue;

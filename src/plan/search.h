@@ -12,6 +12,9 @@ struct search_order {       /* the workers' lists, and what executing them needs
     uint32_t *next, *stack; /* [workers] */
     bool *queued;           /* [workers] */
     uint64_t *free_at;      /* [workers] */
+    uint64_t *copies_free;  /* [2 * workers] engines to and from the host; these three null without copies */
+    uint64_t *copied_at;    /* [cells] end of the last copy of what is offloaded */
+    bool *parks;            /* [cells] is offloaded */
 };
 struct search_move {
     uint32_t from, to; /* in search_order.code */
@@ -39,7 +42,8 @@ void search_note(struct search *s);
 pawl_code search_order_open(const struct list_problem *p, const struct list_schedule *like,
                             struct search_order *out, struct pawl_error *e);
 void search_order_close(struct search_order *o);
-void search_order_from(const struct list_problem *p, const struct list_schedule *from,
+/* `whole` (a cell, or UINT32_MAX) is neither recomputed nor offloaded. */
+void search_order_from(const struct list_problem *p, const struct list_schedule *from, uint32_t whole,
                        struct search_order *out);
 /* Earliest times and the period; LIST_NEVER: a cyclic wait. */
 void search_order_run(struct search_order *o, struct list_pass *pass, struct list_schedule *out);
@@ -51,7 +55,7 @@ void search_order_undo(struct search_order *o, const struct search_move *m);
 bool search_order_fits(const struct search_order *o, const struct list_problem *p, uint32_t worker,
                        const struct list_schedule *like);
 
-/* Which workers should store only inputs where they lack memory: all, none, or those of some stages. */
+/* Who should recompute or offload where memory is short: all, none, or the workers of some stages. */
 void search_memory(struct search *s);
 /* Take out of the best schedule what does not shorten it. */
 void search_memory_prune(struct search *s);

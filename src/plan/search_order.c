@@ -18,7 +18,14 @@ pawl_code search_order_open(const struct list_problem *p, const struct list_sche
     out->stack = malloc(p->workers * sizeof *out->stack);
     out->queued = malloc(p->workers * sizeof *out->queued);
     out->free_at = malloc(p->workers * sizeof *out->free_at);
-    if (out->code && out->first && out->next && out->stack && out->queued && out->free_at) return PAWL_OK;
+    bool memory = out->code && out->first && out->next && out->stack && out->queued && out->free_at;
+    if (memory && p->kinds > 3) {
+        out->copies_free = malloc(2 * (size_t)p->workers * sizeof *out->copies_free);
+        out->copied_at = malloc(p->cells * sizeof *out->copied_at);
+        out->parks = malloc(p->cells * sizeof *out->parks);
+        memory = out->copies_free && out->copied_at && out->parks;
+    }
+    if (memory) return PAWL_OK;
     search_order_close(out);
     return error_set(e, PAWL_MEMORY, 0, "no memory to search for a better order of %u cells", p->cells);
 }
@@ -30,18 +37,30 @@ void search_order_close(struct search_order *o) {
     free(o->stack);
     free(o->queued);
     free(o->free_at);
+    free(o->copies_free);
+    free(o->copied_at);
+    free(o->parks);
     memset(o, 0, sizeof *o);
 }
 
-void search_order_from(const struct list_problem *p, const struct list_schedule *from,
+static bool left_out(uint32_t code, uint32_t whole) {
+    return list_cell(code) == whole && list_op_of(code) > LIST_W;
+}
+
+void search_order_from(const struct list_problem *p, const struct list_schedule *from, uint32_t whole,
                        struct search_order *out) {
     memset(out->first, 0, ((size_t)p->workers + 2) * sizeof *out->first);
-    for (uint32_t i = 0; i < from->count; i++) out->first[list_host(p, list_cell(from->log[i])) + 2]++;
-    for (uint32_t w = 0; w < p->workers; w++) out->first[w + 2] += out->first[w + 1];
+    if (out->parks) memset(out->parks, 0, p->cells * sizeof *out->parks);
     for (uint32_t i = 0; i < from->count; i++) {
-        uint32_t worker = list_host(p, list_cell(from->log[i]));
-        out->code[out->first[worker + 1]++] = from->log[i];
+        uint32_t code = from->log[i];
+        if (left_out(code, whole)) continue;
+        out->first[list_host(p, list_cell(code)) + 2]++;
+        if (list_op_of(code) == LIST_O) out->parks[list_cell(code)] = true;
     }
+    for (uint32_t w = 0; w < p->workers; w++) out->first[w + 2] += out->first[w + 1];
+    for (uint32_t i = 0; i < from->count; i++)
+        if (!left_out(from->log[i], whole))
+            out->code[out->first[list_host(p, list_cell(from->log[i])) + 1]++] = from->log[i];
 }
 
 /* When the input of an operation is there; LIST_NEVER: not yet known. */
@@ -65,6 +84,25 @@ static void wake(struct search_order *o, uint32_t *count, uint32_t worker) {
     o->stack[(*count)++] = worker;
 }
 
+/* Copies to and from the host: when an operation may start for them, and what it does to them. */
+static uint64_t after_copies(struct search_order *o, uint32_t code, uint64_t at) {
+    uint32_t cell = list_cell(code);
+    enum list_op op = list_op_of(code);
+    if (!o->parks || !o->parks[cell] || (op != LIST_O && op != LIST_I)) return at;
+    return o->copied_at[cell] > at ? o->copied_at[cell] : at;
+}
+
+static void begin_copies(struct search_order *o, const struct list_problem *p, uint32_t worker, uint32_t code,
+                         uint64_t end) {
+    uint32_t cell = list_cell(code);
+    bool out = list_op_of(code) == LIST_F, in = list_op_of(code) == LIST_L;
+    if (!o->parks || !o->parks[cell] || !(out || in)) return;
+    uint64_t *engine = &o->copies_free[2 * worker + (in ? 1 : 0)];
+    *engine =
+        (*engine > end ? *engine : end) + (in ? list_chunk(p, cell)->load : list_chunk(p, cell)->offload);
+    o->copied_at[cell] = *engine;
+}
+
 /* Run a worker until it has to wait. */
 static void advance(struct search_order *o, const struct list_problem *p, uint32_t worker, uint32_t *count,
                     struct list_schedule *out) {
@@ -73,9 +111,11 @@ static void advance(struct search_order *o, const struct list_problem *p, uint32
         uint64_t at = input_at(p, out, code);
         if (at == LIST_NEVER) return;
         if (o->free_at[worker] > at) at = o->free_at[worker];
+        at = after_copies(o, code, at);
         *list_start(p, out, code) = at;
         o->free_at[worker] = at + list_ticks(p, cell, list_op_of(code));
         out->log[out->count++] = code;
+        begin_copies(o, p, worker, code, o->free_at[worker]);
         if (list_op_of(code) == LIST_F && !list_last_chunk(p, cell))
             wake(o, count, list_host(p, cell + p->microbatches));
         if (list_op_of(code) == LIST_I && p->chunk_of[cell] > 0)
@@ -89,6 +129,7 @@ void search_order_run(struct search_order *o, struct list_pass *pass, struct lis
     out->count = 0;
     memset(out->start, 0xff, (size_t)p->cells * p->kinds * sizeof *out->start); /* LIST_NEVER */
     memset(o->free_at, 0, p->workers * sizeof *o->free_at);
+    if (o->copies_free) memset(o->copies_free, 0, 2 * (size_t)p->workers * sizeof *o->copies_free);
     memcpy(o->next, o->first, p->workers * sizeof *o->next);
     memset(o->queued, 0, p->workers * sizeof *o->queued);
     for (uint32_t w = p->workers; w-- > 0;) wake(o, &count, w);
@@ -114,7 +155,11 @@ bool search_order_fits(const struct search_order *o, const struct list_problem *
                         : list_need(c);
             break;
         case LIST_C:
+        case LIST_L:
             used += list_need(c) - c->kept;
+            break;
+        case LIST_O:
+            used -= list_need(c) - c->kept;
             break;
         case LIST_I:
             used -= list_need(c) - (p->split ? c->after_input : 0);

@@ -136,3 +136,103 @@ static void larger_cases_staggered_are_at_their_bound_after_one_pass(void **stat
             kit_exactly(&c, l->two);
         }
 }
+
+/* What any schedule needs with `cap` micro-batches per worker and `load` of them on a host of `stage`, unit
+ * costs: the host runs only forwards until the first gradient comes back, and only the weight-gradients of what
+ * it stores after its last input-gradient, which must still travel up to stage 0. */
+static uint64_t bound_with_cap(uint64_t stages, uint64_t stage, uint64_t cap_host, uint64_t load) {
+    uint64_t first_back = 2 * (stages - stage) - 1, travels = stage == 0 ? 0 : 2 * stage + 1;
+    uint64_t head = first_back > cap_host ? first_back - cap_host : 0;
+    uint64_t tail = travels > cap_host ? travels - cap_host : 0;
+    return 3 * load + (head > tail ? head : tail);
+}
+
+static void in_the_small_example_even_caps_cost_less_than_in_the_table(void **state) {
+    (void)state;
+    static const uint64_t table[4][4] = {{30, 29, 28, 27}, {29, 27, 27, 27}, {29, 28, 27, 27}, {30, 29, 28, 27}};
+    static const uint64_t reached[4][4] = {{30, 29, 28, 27}, {28, 27, 27, 27}, {29, 28, 27, 27}, {30, 29, 28, 27}};
+    for (uint32_t stage = 0; stage < 4; stage++)
+        for (uint64_t x = 0; x < 4; x++) {
+            struct kit_case c = capped(with_dead(shape(3, 4, 6, STAGGERED), stage), KIT_EVEN, x);
+            c = searched(c, 400, bound_with_cap(4, stage, 4 + x, 9));
+            assert_true(reached[stage][x] <= table[stage][x]);
+            kit_at_most(&c, reached[stage][x]);
+        }
+}
+
+static void in_the_small_example_caps_as_1f1b_has_them_cost_no_more_than_in_the_table(void **state) {
+    (void)state;
+    static const uint64_t table[5] = {33, 30, 29, 28, 27};
+    for (uint64_t x = 0; x < 5; x++) {
+        struct kit_case c = capped(with_dead(shape(3, 4, 6, STAGGERED), 2), KIT_1F1B, x);
+        c = searched(c, 1000, 27);
+        kit_at_most(&c, table[x]);
+    }
+}
+
+struct capped_row {
+    uint32_t pipelines, stages, microbatches;
+    uint64_t load;
+    uint64_t table[3][4], reached[3][4]; /* failure in stage 0, P / 2, P - 1; P + 0, 1, 2, 4 micro-batches */
+};
+static const struct capped_row capped_rows[] = {
+    {4, 4, 8, 11, {{37, 35, 34, 33}, {35, 34, 33, 33}, {36, 35, 34, 33}},
+     {{36, 35, 34, 33}, {35, 34, 33, 33}, {36, 35, 34, 33}}},
+    {4, 8, 16, 22, {{74, 72, 71, 69}, {69, 68, 67, 66}, {73, 72, 71, 69}},
+     {{73, 72, 71, 69}, {68, 67, 66, 66}, {73, 72, 71, 69}}},
+    {8, 4, 16, 19, {{61, 59, 58, 57}, {59, 58, 57, 57}, {60, 59, 58, 57}},
+     {{60, 59, 58, 57}, {59, 58, 57, 57}, {60, 59, 58, 57}}},
+    {4, 8, 32, 43, {{138, 136, 134, 132}, {133, 133, 131, 129}, {136, 135, 134, 132}},
+     {{136, 135, 134, 132}, {132, 131, 130, 129}, {136, 135, 134, 132}}},
+    {8, 8, 32, 37, {{121, 118, 117, 114}, {117, 115, 114, 112}, {118, 117, 116, 114}},
+     {{118, 117, 116, 114}, {115, 114, 113, 111}, {118, 117, 116, 114}}},
+};
+
+static void larger_cases_with_caps_are_at_or_below_the_table(void **state) {
+    (void)state;
+    static const uint64_t beyond[4] = {0, 1, 2, 4};
+    for (size_t i = 0; i < sizeof capped_rows / sizeof *capped_rows; i++)
+        for (uint32_t k = 0; k < 3; k++)
+            for (int x = 0; x < 4; x++) {
+                const struct capped_row *r = &capped_rows[i];
+                uint32_t stage = k == 0 ? 0 : k == 1 ? r->stages / 2 : r->stages - 1;
+                uint64_t bound = bound_with_cap(r->stages, stage, r->stages + beyond[x], r->load);
+                struct kit_case c = shape(r->pipelines, r->stages, r->microbatches, STAGGERED);
+                c = capped(with_dead(c, stage), KIT_EVEN, beyond[x]);
+                c = searched(c, 1500, bound);
+                assert_true(r->reached[k][x] <= r->table[k][x]);
+                kit_at_most(&c, r->reached[k][x]);
+            }
+}
+
+static void small_uneven_cases_reach_their_optimum(void **state) {
+    (void)state;
+    static const struct {
+        uint64_t cost[3], optimum;
+    } cases[] = {{{1, 1, 1}, 27}, {{2, 3, 2}, 63}, {{137, 211, 119}, 4304}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kit_case c = shape(1, 4, 8, DECOUPLED);
+        c.forward = cases[i].cost[0], c.input_grad = cases[i].cost[1], c.weight_grad = cases[i].cost[2];
+        c = searched(capped(c, KIT_FIXED, 5), 3000, 0);
+        kit_at_most(&c, cases[i].optimum * 102 / 100);
+        c = searched(c, 3000, cases[i].optimum);
+        kit_exactly(&c, cases[i].optimum);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_failures_the_fused_barrier_schedule_is_as_long_as_1f1b),
+        cmocka_unit_test(without_failures_and_with_1f1b_memory_the_period_is_zb_h1_s),
+        cmocka_unit_test(one_failure_in_the_small_example),
+        cmocka_unit_test(two_failures_in_the_small_example),
+        cmocka_unit_test(larger_cases_fused_with_a_barrier_are_not_above_the_table),
+        cmocka_unit_test(larger_cases_decoupled_are_at_their_bound),
+        cmocka_unit_test(larger_cases_staggered_are_at_their_bound_after_one_pass),
+        cmocka_unit_test(in_the_small_example_even_caps_cost_less_than_in_the_table),
+        cmocka_unit_test(in_the_small_example_caps_as_1f1b_has_them_cost_no_more_than_in_the_table),
+        cmocka_unit_test(larger_cases_with_caps_are_at_or_below_the_table),
+        cmocka_unit_test(small_uneven_cases_reach_their_optimum),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
