@@ -242,6 +242,242 @@ static void cbc_alone_finds_the_least_of_all_orders(void **state) {
         no_order_at_all_is_shorter_than_what_is_proven(PLAN_CBC, true, seed);
 }
 
+/* ---- limits of the run ---- */
+
+/* Three pipelines, little memory, staggered: nobody has proven it within minutes. */
+static struct exact_world hard(void) {
+    struct exact_world w = failed(3, 6, 2);
+    exact_world_limit(&w, 4);
+    return w;
+}
+
+struct told {
+    uint32_t calls;
+    uint64_t best, bound;
+    bool *stop; /* raised at the first call; or null */
+};
+
+static void hear(void *context, uint64_t best, uint64_t bound, double seconds) {
+    struct told *t = context;
+    assert_true(seconds >= 0);
+    assert_true(bound <= best);
+    if (t->calls > 0) assert_true(best <= t->best && bound >= t->bound);
+    t->calls++;
+    t->best = best;
+    t->bound = bound;
+    if (t->stop != NULL) *t->stop = true;
+}
+
+static void the_time_limit_ends_a_hard_search_without_a_false_proof(enum plan_engine engine) {
+    struct told told = {0};
+    struct plan_exact_options o = options_of(engine, PLAN_SPLIT, true);
+    o.time_limit_s = 0.4;
+    o.progress = hear;
+    o.context = &told;
+    struct exact_world w = hard();
+    struct plan_exact_result result = solve(&w, &o);
+    assert_false(result.proven);
+    assert_true(result.bound >= 27);
+    assert_true(told.calls > 0);
+    assert_int_equal(told.best, result.period);
+    ir_plan_free(result.plan);
+    exact_world_close(&w);
+}
+
+static void z3_ends_in_time(void **state) {
+    (void)state;
+    the_time_limit_ends_a_hard_search_without_a_false_proof(PLAN_Z3);
+}
+
+static void cbc_ends_in_time(void **state) {
+    (void)state;
+    the_time_limit_ends_a_hard_search_without_a_false_proof(PLAN_CBC);
+}
+
+static void a_stop_that_is_raised_before_returns_the_seed(void **state) {
+    (void)state;
+    bool stop = true;
+    struct plan_exact_options o = options_of(PLAN_Z3, PLAN_SPLIT, true);
+    o.time_limit_s = 3600;
+    o.list.stop = &stop;
+    o.bound = 20;
+    struct exact_world w = hard();
+    struct ir_plan *seed = exact_some_plan(&w, false);
+    struct sim_result times = {0};
+    struct pawl_error e;
+    exact_must(sim_run(seed, &w.costs, true, NULL, &times, &e), &e);
+    struct plan_exact_result result = solve(&w, &o);
+    assert_int_equal(result.period, times.period);
+    assert_int_equal(result.bound, 20);
+    assert_false(result.proven);
+    sim_result_close(&times);
+    ir_plan_free(seed);
+    ir_plan_free(result.plan);
+    exact_world_close(&w);
+}
+
+static void a_stop_on_the_way_keeps_the_best_and_the_bound_so_far(void **state) {
+    (void)state;
+    bool stop = false;
+    struct told told = {.stop = &stop};
+    struct plan_exact_options o = options_of(PLAN_Z3, PLAN_SPLIT, true);
+    o.time_limit_s = 3600;
+    o.list.stop = &stop;
+    o.progress = hear;
+    o.context = &told;
+    struct exact_world w = hard();
+    struct plan_exact_result result = solve(&w, &o);
+    assert_int_equal(told.calls, 1);
+    assert_int_equal(result.bound, told.bound);
+    assert_int_equal(result.period, told.best);
+    assert_false(result.proven);
+    ir_plan_free(result.plan);
+    exact_world_close(&w);
+}
+
+static void a_seed_at_the_bound_is_proven_without_a_search(void **state) {
+    (void)state;
+    struct told told = {0};
+    struct exact_world w = exact_world_new(1, 4, 8, ONES);
+    struct plan_exact_options o = options_of(PLAN_Z3, PLAN_SPLIT, false);
+    o.bound = 27;
+    o.progress = hear;
+    o.context = &told;
+    assert_optimum(w, &o, 27);
+    assert_int_equal(told.calls, 0);
+}
+
+/* ---- what a plan may do ---- */
+
+static void a_poor_seed_is_improved_to_the_optimum(void **state) {
+    (void)state;
+    struct exact_world w = limited(4, 8, UNEVEN, 5);
+    struct ir_plan *seed = exact_one_by_one(&w, false);
+    struct plan_exact_options o = options_of(PLAN_Z3, PLAN_SPLIT, false);
+    struct plan_exact_result result;
+    struct pawl_error e;
+    pawl_code code = plan_exact(w.route, &w.costs, seed, &o, &result, &e);
+    if (code == PAWL_UNSUPPORTED) skip();
+    exact_must(code, &e);
+    assert_sound(&w, seed, false, &result);
+    assert_int_equal(result.period, 63);
+    assert_true(result.proven);
+    ir_plan_free(result.plan);
+    ir_plan_free(seed);
+    exact_world_close(&w);
+}
+
+static uint32_t count_of(const struct ir_plan *plan, enum ir_op op) {
+    uint32_t count = 0;
+    for (uint32_t w = 0; w < plan->pipelines * plan->stages; w++)
+        for (uint32_t i = 0; i < plan->workers[w].count; i++)
+            count += plan->workers[w].instructions[i].op == op;
+    return count;
+}
+
+static void selective_is_as_short_as_split_and_fuses_where_that_costs_nothing(void **state) {
+    (void)state;
+    struct exact_world w = limited(4, 8, UNEVEN, 5);
+    struct plan_exact_options o = options_of(PLAN_Z3, PLAN_SELECTIVE, false);
+    struct plan_exact_result result = solve(&w, &o);
+    assert_int_equal(result.period, 63);
+    assert_int_equal(count_of(result.plan, IR_B) + count_of(result.plan, IR_I), 32);
+    assert_int_equal(count_of(result.plan, IR_W), count_of(result.plan, IR_I));
+    assert_true(count_of(result.plan, IR_B) > 0);
+    ir_plan_free(result.plan);
+    exact_world_close(&w);
+}
+
+/* All orphans at one peer: 2 x 3 micro-batches there. Free, they go half and half. */
+static void a_free_route_moves_orphans_to_the_peer_that_has_time(void **state) {
+    (void)state;
+    for (int engine = PLAN_Z3; engine <= PLAN_CBC; engine++) {
+        for (int free_route = 0; free_route < 2; free_route++) {
+            struct exact_world w = exact_world_new(3, 2, 2, ONES);
+            exact_world_kill(&w, 1, 1);
+            for (uint32_t i = 0; i < 2; i++) w.route->host[plan_route_cell(w.route, 1, 1, i)] = 1;
+            struct plan_exact_options o = options_of((enum plan_engine)engine, PLAN_SPLIT, true);
+            o.free_route = free_route != 0;
+            assert_optimum(w, &o, free_route ? 9 : 12);
+        }
+    }
+}
+
+/* A plan may need less memory by recomputing: then what the model proves is no bound for all plans. */
+static void where_recomputation_is_allowed_only_the_given_bound_counts(void **state) {
+    (void)state;
+    struct exact_world w = limited(4, 8, UNEVEN, 10);
+    for (uint32_t c = 0; c < 4; c++) {
+        w.costs.chunk[c].full = w.costs.chunk[c].after_input = 2;
+        w.costs.chunk[c].kept = 1;
+    }
+    struct plan_exact_options o = options_of(PLAN_Z3, PLAN_SPLIT, false);
+    o.bound = 50;
+    o.list.recompute = true;
+    struct plan_exact_result result = solve(&w, &o);
+    assert_int_equal(result.period, 63);
+    assert_int_equal(result.bound, 50);
+    assert_false(result.proven);
+    ir_plan_free(result.plan);
+    exact_world_close(&w);
+}
+
+/* ---- bad input ---- */
+
+static void assert_refused(struct exact_world *w, const struct plan_exact_options *o, struct ir_plan *seed,
+                           pawl_code want, const char *words) {
+    struct plan_exact_result result;
+    struct pawl_error e = {0};
+    pawl_code code = plan_exact(w->route, &w->costs, seed, o, &result, &e);
+    assert_string_equal(pawl_code_name(code), pawl_code_name(want));
+    if (strstr(e.text, words) == NULL) fail_msg("had \"%s\", wanted \"%s\"", e.text, words);
+    assert_null(result.plan);
+    ir_plan_free(seed);
+    exact_world_close(w);
+}
+
+/* If not, the error names the package. */
+static bool is_built_in(enum plan_engine engine, const char *package) {
+    struct exact_world w = exact_world_new(1, 2, 3, ONES);
+    struct ir_plan *seed = exact_some_plan(&w, false);
+    struct plan_exact_options o = options_of(engine, PLAN_SPLIT, false);
+    struct plan_exact_result result;
+    struct pawl_error e;
+    pawl_code code = plan_exact(w.route, &w.costs, seed, &o, &result, &e);
+    if (code == PAWL_UNSUPPORTED && strstr(e.text, package) == NULL) fail_msg("had \"%s\"", e.text);
+    if (code != PAWL_UNSUPPORTED) exact_must(code, &e);
+    ir_plan_free(result.plan);
+    ir_plan_free(seed);
+    exact_world_close(&w);
+    return code == PAWL_OK;
+}
+
+static void bad_input_is_named(void **state) {
+    (void)state;
+    if (!is_built_in(PLAN_Z3, "libz3-dev")) skip();
+    struct plan_exact_options o = options_of(PLAN_Z3, PLAN_SPLIT, false);
+    struct exact_world w = exact_world_new(1, 2, 3, ONES);
+    o.time_limit_s = 0;
+    assert_refused(&w, &o, exact_some_plan(&w, false), PAWL_ARGUMENT, "time limit of 0 s");
+    o.time_limit_s = 1;
+    w = exact_world_new(1, 2, 3, ONES);
+    struct ir_plan *seed = exact_some_plan(&w, false);
+    exact_world_limit(&w, 1);
+    assert_refused(&w, &o, seed, PAWL_PLAN, "limit");
+    w = exact_world_new(1, 2, 3, ONES);
+    seed = exact_some_plan(&w, false);
+    w.route->host[1] = 7;
+    assert_refused(&w, &o, seed, PAWL_ARGUMENT, "no live host");
+    w = exact_world_new(8, 8, 32, ONES);
+    assert_refused(&w, &o, exact_one_by_one(&w, false), PAWL_UNSUPPORTED, "too many");
+}
+
+static void an_engine_that_is_not_built_in_names_the_package(void **state) {
+    (void)state;
+    is_built_in(PLAN_Z3, "libz3-dev");
+    is_built_in(PLAN_CBC, "coinor-libcbc-dev");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(z3_proves_one_pipeline_of_four_stages_and_eight_micro_batches),
@@ -252,6 +488,17 @@ int main(void) {
         cmocka_unit_test(branching_and_z3_find_the_least_of_all_orders),
         cmocka_unit_test(z3_alone_finds_the_least_of_all_orders),
         cmocka_unit_test(cbc_alone_finds_the_least_of_all_orders),
+        cmocka_unit_test(z3_ends_in_time),
+        cmocka_unit_test(cbc_ends_in_time),
+        cmocka_unit_test(a_stop_that_is_raised_before_returns_the_seed),
+        cmocka_unit_test(a_stop_on_the_way_keeps_the_best_and_the_bound_so_far),
+        cmocka_unit_test(a_seed_at_the_bound_is_proven_without_a_search),
+        cmocka_unit_test(a_poor_seed_is_improved_to_the_optimum),
+        cmocka_unit_test(selective_is_as_short_as_split_and_fuses_where_that_costs_nothing),
+        cmocka_unit_test(a_free_route_moves_orphans_to_the_peer_that_has_time),
+        cmocka_unit_test(where_recomputation_is_allowed_only_the_given_bound_counts),
+        cmocka_unit_test(bad_input_is_named),
+        cmocka_unit_test(an_engine_that_is_not_built_in_names_the_package),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
