@@ -26,7 +26,8 @@ struct plan_route {
     uint32_t *host; /* [(home * chunks + chunk) * microbatches + number] worker */
     /* Holders besides the executing ones need not be named: who executes a chunk holds it. Every live worker
      * holds its own chunks in any case: */
-    const uint32_t *stage_of; /* [chunks] position in the pipeline; null: chunk c at stage c */
+    const uint32_t *stage_of; /* [chunks] position in the pipeline; null: chunk c at stage c % stages. The
+                               * caller's: it outlives the route and its copies */
 };
 pawl_code plan_route_new(uint32_t pipelines, uint32_t stages, uint32_t chunks, uint32_t microbatches,
                          struct plan_route **out,
@@ -37,9 +38,11 @@ static inline uint64_t plan_route_cell(const struct plan_route *r, uint32_t home
                                        uint32_t microbatch) {
     return ((uint64_t)home * r->chunks + chunk) * r->microbatches + microbatch;
 }
-/* An empty plan (no instructions) with the route's sizes, dead and holders: where every scheduler begins. */
+/* An empty plan (no instructions) with the route's sizes, dead and holders: where every scheduler begins.
+ * PLAN: a micro-batch has no live host. */
 pawl_code plan_route_plan(const struct plan_route *route, struct ir_plan **out, struct pawl_error *e);
-/* `from` and `to` of an F, I or B of that cell (IR_NONE at the ends). */
+/* An instruction of that cell; `from` and `to` of F, I and B are the hosts of its neighbours (IR_NONE at the
+ * ends, and for ops without messages). */
 struct ir_instruction plan_route_instruction(const struct plan_route *route, enum ir_op op, uint32_t home,
                                              uint32_t chunk, uint32_t microbatch);
 
@@ -55,10 +58,11 @@ struct plan_normal {
     uint32_t *holes; /* [stages] empty roles of each stage */
 };
 /* Least over stages of the predicted time with j holes, `time(context, stage, j)` in ticks (j < pipelines),
- * then fewest moves, then least sum; a move is made only if it is needed for a time that is less by the share
- * `min_gain` of the time without any. `dead` is [workers]; `free_failures` more may be placed anywhere
- * (without moves). O(stages * failures * pipelines). STAGE_LOST: more failures than stages * (pipelines - 1),
- * or with `no_move` a stage without a live role, named. */
+ * then fewest moves, then least sum, then holes nearest the middle stages. Moves are made only as far as they
+ * pay: the fewest that come nearer to the least time than the share `min_gain` of the time with as few moves
+ * as can be (0: the least time itself). `dead` is [workers]; `free_failures` more may be placed anywhere
+ * (without moves). O(stages * failures * pipelines) for each of a logarithmic number of tries. STAGE_LOST:
+ * more failures than stages * (pipelines - 1), or with `no_move` a stage without a live role, named. */
 struct plan_normal_request {
     uint32_t pipelines, stages;
     const bool *dead; /* [workers], or null */
@@ -75,10 +79,14 @@ void plan_normal_close(struct plan_normal *n);
 /* ---- routing ---- */
 
 /* Homes stay where they live; orphans go to the live peers of their stage such that the last to finish, at
- * its own speed, finishes first, spread over home pipelines and numbers evenly. `slow` as in sim_costs or
- * null. `free_homes`: a slow worker gives micro-batches of its own away too. */
+ * its own speed, finishes first, spread over home pipelines and numbers evenly. `alive` null: all.
+ * `free_homes`: a slow worker gives micro-batches of its own away too. Errors: STAGE_LOST names the stage;
+ * ARGUMENT, MEMORY. */
 pawl_code plan_route_peers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
                            bool free_homes, struct plan_route **out, struct pawl_error *e);
+/* The same into a route whose `alive` and `stage_of` the caller has set. */
+pawl_code plan_route_fill_peers(struct plan_route *route, const struct sim_costs *costs, bool free_homes,
+                                struct pawl_error *e);
 
 /* Beyond the stage: some workers hold a neighbouring chunk as well and take part of its micro-batches, while
  * peers of their own stage take some of theirs, such that the load (ticks) of the busiest worker is least
@@ -126,30 +134,43 @@ pawl_code plan_list(const struct plan_route *route, const struct sim_costs *cost
 /* ---- bounds ---- */
 
 /* No schedule of this route is shorter: facts 2.4 in general form, head + load + tail of every worker;
- * staggered: load; with limits, also what memory forces (valid for every order, see bound.c). */
+ * staggered: load; with limits, also what memory forces (valid for every order, see bound.c). Bounds
+ * allocate; without memory they say 0. */
 uint64_t plan_bound_route(const struct plan_route *route, const struct sim_costs *costs,
                           const struct plan_list_options *options);
 /* ... of any route of whoever is alive, homes free, workers holding neighbours too: all work over all speed,
- * and of any route where workers execute chunks of their own stage only. */
+ * and of any route where workers execute chunks of their own stage only (UINT64_MAX: a stage nobody lives
+ * in). */
 uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
                          bool staggered);
 uint64_t plan_bound_peers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
                           const struct plan_list_options *options);
-/* T(s, j): predicted ticks of an iteration whose stage s has j holes. */
+/* T(s, j): predicted ticks of an iteration whose stage s has j holes: the load of its live workers, by the
+ * closed form of the staggered schedule (facts 2.4), whatever the policy: normalization balances load, so
+ * ablations differ in their schedules alone, and no single failure is moved. For pawl less, where the stages
+ * beside it can take part (three stages share the work). UINT64_MAX: no such stage, or nobody left in it. */
 uint64_t plan_predict_stage(const struct sim_costs *costs, uint32_t microbatches, enum pawl_policy policy,
                             uint32_t stage, uint32_t holes);
 
 /* ---- baselines without failures (route all alive), and with failures where the policy has them ---- */
 
+/* Is the policy's period counted without a barrier for the optimizer? Zero Bubble's formulas are. */
+bool plan_policy_staggered(enum pawl_policy policy);
 /* gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, each in its published order; costs->chunks = stages, or 2
- * stages for zb-v and k stages for interleaved. With the dead, orphans are routed to peers and the order is a
- * list schedule under the same cap. Memory caps of their own: facts 8.1. */
+ * stages for zb-v and k stages for interleaved (the costs are a chunk's). Zero Bubble with unequal costs: the
+ * published order or a list schedule, whichever is shorter. With the dead, whose work the route has given to
+ * others, the order is a list schedule in which any worker may store what the policy's first stage does. The
+ * caps are the policy's own, facts 8.1; costs->limit is not looked at. Ends with R and S. Errors: ARGUMENT,
+ * MEMORY. */
 pawl_code plan_baseline(enum pawl_policy policy, const struct plan_route *route,
                         const struct sim_costs *costs, struct ir_plan **out, struct pawl_error *e);
 /* [chunks] position of each chunk: c % stages, or the V of zb-v. malloc'ed. */
 pawl_code plan_placement(enum pawl_policy policy, uint32_t stages, uint32_t chunks, uint32_t **out,
                          struct pawl_error *e);
-/* Bubble (ticks) and peak memory by formula for uniform costs; facts 8.1. */
+/* Bubble (ticks: period less the work of a worker) and peak memory (of the worker that stores most) by
+ * formula, for costs that are the same for all chunks, no transfers, and F = I = W where weight-gradients
+ * fill bubbles; from as many micro-batches on as the cap, for interleaved multiples of the stages. Facts 8.1.
+ */
 void plan_baseline_formula(enum pawl_policy policy, const struct sim_costs *costs, uint32_t microbatches,
                            uint64_t *bubble, uint64_t *peak);
 
@@ -194,8 +215,15 @@ struct pawl_plan {
     struct plan_helper *helpers;
     uint32_t helper_count;
     bool staggered;
-    bool memory_in_bytes; /* else micro-batches */
-    char *warnings;       /* lines, or null */
+    /* Else in micro-batches of a stage: where a stage is cut into several chunks, what is stored (limits,
+     * peaks) counts its parts, chunks / stages of them to a micro-batch. */
+    bool memory_in_bytes;
+    char *unit;
+    char *warnings; /* lines; "" if there are none */
+    /* As pawl/plan.h shows it: */
+    struct pawl_instruction *instructions; /* in the order of `times` */
+    struct pawl_plan_move *shown_moves;
+    struct pawl_plan_shared *shown_shares;
 };
 
 #endif

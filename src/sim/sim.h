@@ -4,12 +4,13 @@
  * block. Time is counted in ticks, whole numbers, so that results are exact and the same everywhere. A
  * copy to or from the host runs beside the computation, one at a time in each direction and worker.
  *
- * Barrier: all workers step together; the period is the makespan. Staggered: iteration i+1 is iteration i,
- * `period` later; a chunk's first forward of an iteration waits for the chunk's last step. The
- * period reported is the largest, over stages, of last end minus first start among the live workers of
- * that stage, and over chunks among what was executed for that chunk anywhere: with it
- * iterations can follow each other for ever (facts 2.3). sim_run finds the times that make it least for the
- * given lists: a system of difference constraints whose least period is its largest cycle ratio.
+ * Barrier: an iteration begins everywhere when the one before has ended everywhere; the period is the
+ * makespan. Staggered: iteration i+1 is iteration i, `period` later; a chunk's first forward of an iteration
+ * waits for the chunk's last step. The period reported is the largest, over stages, of last end minus first
+ * start among the live workers of that stage, and over chunks among what was executed for that chunk
+ * anywhere: with it iterations can follow each other for ever (facts 2.3). sim_run finds the times that make
+ * it least for the given lists: a system of difference constraints whose least period is its largest cycle
+ * ratio.
  *
  * Pure: no clock, no I/O, no threads. Tested in tests/unit/sim_*. */
 #ifndef SIM_SIM_H
@@ -41,7 +42,7 @@ struct sim_costs {
 };
 
 /* Ticks of an instruction on a worker; R without its wait, O and L as the copy. At least 1 where the chunk's
- * cost is not 0. */
+ * cost is not 0. B is the sum of I and W there. `slow` is for computing: F I W B C S. */
 uint64_t sim_duration(const struct sim_costs *costs, uint32_t worker, uint32_t chunk, enum ir_op op);
 /* Sizes agree, chunk costs sum up below SIM_TICKS_MAX for `microbatches` per pipeline. ARGUMENT names the
  * chunk and the field. */
@@ -54,22 +55,26 @@ struct sim_noise { /* to ask how a plan bears reality; all zero: none */
 };
 
 struct sim_result {
-    uint64_t period, makespan;
-    uint64_t *start, *end; /* [instructions], worker by worker in list order; see first */
+    uint64_t period;
+    uint64_t makespan;     /* of one iteration alone, staggered or not */
+    uint64_t *start, *end; /* [instructions], worker by worker in list order, see first; of R without its
+                            * wait, of O and L the copy: O's begins before the list comes to it */
     uint64_t *first;       /* [workers + 1] index of a worker's first instruction in start and end */
     uint64_t *peak;        /* [workers] most that was stored, see ir_memory */
-    uint64_t *busy;        /* [workers] ticks of computing */
+    uint64_t *busy;        /* [workers] ticks of computing: F I W B C S */
 };
 
-/* The plan must have passed ir_check. `staggered` false: a barrier. `noise` may be null. Errors: MEMORY,
- * ARGUMENT. O(instructions) and a few passes more. */
+/* The plan must have passed ir_check, the costs sim_costs_check. `staggered` false: a barrier. `noise` may be
+ * null. The first to start starts at 0. Errors: MEMORY, ARGUMENT, PLAN (lists that wait for each other).
+ * O(instructions) and a few passes more. */
 pawl_code sim_run(const struct ir_plan *plan, const struct sim_costs *costs, bool staggered,
                   const struct sim_noise *noise, struct sim_result *out, struct pawl_error *e);
 void sim_result_close(struct sim_result *r); /* accepts what is empty */
 
 /* `iterations` in a row with fresh noise in each, each worker going on as soon as it may, as the real
- * executor does: ends[i] is when the last step of iteration i ended. The mean distance tends to the period
- * where there is no noise. */
+ * executor does: ends[i] is when the last step of iteration i ended. Without noise the mean distance tends to
+ * the period; to less where workers of a stage, or holders of a chunk, end their last steps at different
+ * times, for each of them waits for its own list only. */
 pawl_code sim_iterations(const struct ir_plan *plan, const struct sim_costs *costs, bool staggered,
                          const struct sim_noise *noise, uint32_t iterations, uint64_t *ends,
                          struct pawl_error *e);

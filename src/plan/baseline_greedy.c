@@ -1,0 +1,366 @@
+/* A list schedule under a policy's own caps, for costs or dead workers that the published order does not
+ * know.
+ *
+ * Time runs through a heap of ends and arrivals. An idle worker starts the best that it may: an I (or B)
+ * whose gradient is there, an F under its cap, else a W. What each one does is appended to its list, and
+ * had its inputs from what ended before, so the lists cannot wait in a circle.
+ *
+ * Nor can the schedule itself get stuck. A worker that holds k chunks starts an F of the j-th of them, 0 to
+ * k-1, while it stores less than its cap minus (k-1-j); caps are at least k. Assume that all are idle with
+ * something left. No I or W may start, so whatever is stored waits for its way down: of that take what came
+ * farthest, through chunk c. The last chunk's I needs nothing, so there is a chunk c+1, and its F may
+ * not start: its host stores up to its limit for c+1, by then all of chunks it holds before c+1. But their
+ * limits are lower by one at least. If nothing is stored, the first chunk's F may start. GPipe has no caps,
+ * and B waits there for the F of its worker, which wait for F only.
+ * Tested in tests/golden/plan_baseline_test.c. */
+#include "plan/baseline.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+
+#define NONE UINT32_MAX
+
+struct task {
+    uint64_t order; /* the smallest first; ties by cell */
+    uint32_t cell;
+};
+struct heap { /* room for all micro-batches that its worker executes */
+    struct task *task;
+    uint32_t count;
+};
+
+struct event {
+    uint64_t at;
+    uint32_t worker; /* whose task ends, or who receives */
+    uint32_t cell;   /* received, or NONE */
+    uint32_t op;     /* of the received cell: IR_F or IR_I */
+};
+
+struct host {
+    struct heap forward, backward;
+    uint32_t *weight; /* cells whose W is left, in the order of their I */
+    uint32_t weight_first, weight_end;
+    uint32_t hosted, forwards_left, stored, cap;
+    uint64_t next_gradient; /* of those on their way the one known to come first, or UINT64_MAX */
+    bool busy, touched;
+    enum ir_op op; /* running, of cell */
+    uint32_t cell;
+};
+
+struct greedy {
+    const struct baseline_greedy *options;
+    const struct plan_route *route;
+    const struct sim_costs *costs;
+    struct ir_plan *plan;
+    uint32_t workers, per_stage;
+    struct host *host;   /* [workers] */
+    struct task *tasks;  /* memory of all heaps */
+    uint32_t *weights;   /* ... and of all lists of W */
+    struct event *event; /* heap */
+    uint32_t event_count, event_room;
+    uint32_t *touched, touched_count; /* workers that may have something to start */
+    struct pawl_error *e;
+};
+
+/* ---- cells ---- */
+
+struct name { /* of a cell */
+    uint32_t home, chunk, microbatch;
+};
+
+static struct name name_of(const struct greedy *g, uint32_t cell) {
+    uint32_t microbatch = cell % g->route->microbatches, row = cell / g->route->microbatches;
+    return (struct name){row / g->route->chunks, row % g->route->chunks, microbatch};
+}
+
+/* Which of the ready F (or I, B) of a worker comes first. */
+static uint64_t order_of(const struct greedy *g, const struct name *n, uint32_t worker, enum ir_op op) {
+    uint32_t pipelines = g->route->pipelines, stages = g->route->stages;
+    uint64_t distance = (n->home + pipelines - worker / stages) % pipelines; /* own before guests */
+    uint64_t turn = n->microbatch;
+    uint32_t position = n->chunk / stages;
+    if (op != IR_F) position = g->per_stage - 1 - position;
+    switch (g->options->policy) {
+    case PAWL_POLICY_GPIPE: /* backwards from the last micro-batch on */
+        if (op != IR_F) turn = g->route->microbatches - 1 - n->microbatch;
+        break;
+    case PAWL_POLICY_INTERLEAVED: /* rounds, see baseline_order.c */
+        turn =
+            ((uint64_t)(n->microbatch / stages) * g->per_stage + position) * stages + n->microbatch % stages;
+        break;
+    case PAWL_POLICY_ZB_V: /* what is nearest to its end, so that memory is free again soon */
+        turn += (uint64_t)(g->per_stage - 1 - position) * g->route->microbatches;
+        break;
+    default:
+        break;
+    }
+    return turn * pipelines + distance;
+}
+
+/* ---- heaps ---- */
+
+static bool task_before(const struct task *a, const struct task *b) {
+    return a->order != b->order ? a->order < b->order : a->cell < b->cell;
+}
+
+static void heap_push(struct heap *h, struct task task) {
+    uint32_t i = h->count++;
+    for (; i > 0 && task_before(&task, &h->task[(i - 1) / 2]); i = (i - 1) / 2)
+        h->task[i] = h->task[(i - 1) / 2];
+    h->task[i] = task;
+}
+
+/* Take out the task at `i`; 0 is the first. */
+static uint32_t heap_take(struct heap *h, uint32_t i) {
+    uint32_t taken = h->task[i].cell;
+    struct task task = h->task[--h->count];
+    for (; i > 0 && task_before(&task, &h->task[(i - 1) / 2]); i = (i - 1) / 2)
+        h->task[i] = h->task[(i - 1) / 2];
+    for (;;) {
+        uint32_t child = 2 * i + 1;
+        if (child >= h->count) break;
+        if (child + 1 < h->count && task_before(&h->task[child + 1], &h->task[child])) child++;
+        if (!task_before(&h->task[child], &task)) break;
+        h->task[i] = h->task[child];
+        i = child;
+    }
+    h->task[i] = task;
+    return taken;
+}
+
+static bool event_before(const struct event *a, const struct event *b) {
+    if (a->at != b->at) return a->at < b->at;
+    if (a->worker != b->worker) return a->worker < b->worker;
+    return a->cell < b->cell;
+}
+
+static pawl_code event_push(struct greedy *g, struct event event) {
+    if (g->event_count == g->event_room) {
+        uint32_t room = g->event_room * 2 + 256;
+        struct event *bigger = realloc(g->event, room * sizeof *bigger);
+        if (bigger == NULL) return error_set(g->e, PAWL_MEMORY, 0, "schedule: no memory for %u events", room);
+        g->event = bigger;
+        g->event_room = room;
+    }
+    uint32_t i = g->event_count++;
+    for (; i > 0 && event_before(&event, &g->event[(i - 1) / 2]); i = (i - 1) / 2)
+        g->event[i] = g->event[(i - 1) / 2];
+    g->event[i] = event;
+    return PAWL_OK;
+}
+
+static struct event event_pop(struct greedy *g) {
+    struct event top = g->event[0], last = g->event[--g->event_count];
+    uint32_t i = 0;
+    for (;;) {
+        uint32_t child = 2 * i + 1;
+        if (child >= g->event_count) break;
+        if (child + 1 < g->event_count && event_before(&g->event[child + 1], &g->event[child])) child++;
+        if (!event_before(&g->event[child], &last)) break;
+        g->event[i] = g->event[child];
+        i = child;
+    }
+    g->event[i] = last;
+    return top;
+}
+
+/* ---- starting ---- */
+
+static void touch(struct greedy *g, uint32_t worker) {
+    if (g->host[worker].touched) return;
+    g->host[worker].touched = true;
+    g->touched[g->touched_count++] = worker;
+}
+
+static void make_ready(struct greedy *g, uint32_t worker, uint32_t cell, enum ir_op op) {
+    struct name n = name_of(g, cell);
+    struct host *h = &g->host[worker];
+    heap_push(op == IR_F ? &h->forward : &h->backward, (struct task){order_of(g, &n, worker, op), cell});
+    touch(g, worker);
+}
+
+/* How many chunks of the worker come after this one: for each, room is left. */
+static uint32_t chunks_after(const struct greedy *g, uint32_t worker, uint32_t chunk) {
+    const struct ir_worker *list = &g->plan->workers[worker];
+    uint32_t after = 0;
+    while (after < list->hold_count && list->holds[list->hold_count - 1 - after] > chunk) after++;
+    return after;
+}
+
+static bool has_room(const struct greedy *g, uint32_t worker, uint32_t cell) {
+    uint64_t stored = g->host[worker].stored;
+    return stored + chunks_after(g, worker, name_of(g, cell).chunk) < g->host[worker].cap;
+}
+
+/* The first F for which there is room, by its place in the heap, or NONE. Often the first of all; else it
+ * can only be of another chunk, nearer to the end of the model. */
+static uint32_t best_forward(const struct greedy *g, uint32_t worker) {
+    const struct heap *h = &g->host[worker].forward;
+    if (h->count == 0) return NONE;
+    if (has_room(g, worker, h->task[0].cell)) return 0;
+    if (g->host[worker].stored >= g->host[worker].cap || g->plan->workers[worker].hold_count == 1)
+        return NONE;
+    uint32_t best = NONE;
+    for (uint32_t i = 1; i < h->count; i++)
+        if (has_room(g, worker, h->task[i].cell) &&
+            (best == NONE || task_before(&h->task[i], &h->task[best])))
+            best = i;
+    return best;
+}
+
+static bool backward_may_start(const struct greedy *g, const struct host *h) {
+    if (h->backward.count == 0) return false;
+    return g->options->policy != PAWL_POLICY_GPIPE || h->forwards_left == 0;
+}
+
+static bool weight_may_start(const struct greedy *g, uint32_t worker, uint64_t now) {
+    const struct host *h = &g->host[worker];
+    if (h->weight_first == h->weight_end) return false;
+    if (!g->options->patient || h->next_gradient == UINT64_MAX || h->next_gradient <= now) return true;
+    struct name n = name_of(g, h->weight[h->weight_first]);
+    return now + sim_duration(g->costs, worker, n.chunk, IR_W) <= h->next_gradient;
+}
+
+static pawl_code start(struct greedy *g, uint32_t worker, enum ir_op op, uint32_t cell, uint64_t now) {
+    struct host *h = &g->host[worker];
+    struct name n = name_of(g, cell);
+    uint64_t end = now + sim_duration(g->costs, worker, n.chunk, op);
+    struct ir_instruction in = plan_route_instruction(g->route, op, n.home, n.chunk, n.microbatch);
+    h->busy = true;
+    h->op = op;
+    h->cell = cell;
+    if (op == IR_F) h->stored++;
+    if (op == IR_F) h->forwards_left--;
+    if ((op == IR_I || op == IR_B) && in.to != IR_NONE) { /* the receiver may plan for it */
+        struct host *to = &g->host[in.to];
+        uint64_t at = end + (in.to == worker ? 0 : g->costs->chunk[n.chunk].send_backward);
+        if (at < to->next_gradient || to->next_gradient <= now) to->next_gradient = at;
+    }
+    pawl_code code = ir_plan_append(g->plan, worker / g->route->stages, worker % g->route->stages, in, g->e);
+    if (code != PAWL_OK) return code;
+    return event_push(g, (struct event){end, worker, NONE, op});
+}
+
+static pawl_code start_best(struct greedy *g, uint32_t worker, uint64_t now) {
+    struct host *h = &g->host[worker];
+    bool fused = baseline_is_fused(g->options->policy);
+    uint32_t forward = best_forward(g, worker);
+    if (backward_may_start(g, h) && (forward == NONE || !g->options->forward_first))
+        return start(g, worker, fused ? IR_B : IR_I, heap_take(&h->backward, 0), now);
+    if (forward != NONE) return start(g, worker, IR_F, heap_take(&h->forward, forward), now);
+    if (weight_may_start(g, worker, now)) return start(g, worker, IR_W, h->weight[h->weight_first++], now);
+    return PAWL_OK;
+}
+
+static pawl_code start_touched(struct greedy *g, uint64_t now) {
+    pawl_code code = PAWL_OK;
+    while (g->touched_count > 0 && code == PAWL_OK) {
+        uint32_t worker = g->touched[--g->touched_count];
+        g->host[worker].touched = false;
+        if (!g->host[worker].busy) code = start_best(g, worker, now);
+    }
+    return code;
+}
+
+/* ---- ending ---- */
+
+/* What `worker` has made of a cell goes to the host of the next or the previous chunk. */
+static pawl_code send(struct greedy *g, uint32_t worker, uint32_t cell, enum ir_op op, uint64_t now) {
+    struct name n = name_of(g, cell);
+    bool forward = op == IR_F;
+    if (forward && n.chunk + 1 == g->route->chunks) { /* the loss: backward begins */
+        make_ready(g, worker, cell, IR_I);
+        return PAWL_OK;
+    }
+    if (!forward && n.chunk == 0) return PAWL_OK;
+    uint32_t to_chunk = forward ? n.chunk + 1 : n.chunk - 1;
+    uint32_t to_cell = (uint32_t)plan_route_cell(g->route, n.home, to_chunk, n.microbatch);
+    uint32_t to = g->route->host[to_cell];
+    const struct sim_chunk *chunk = &g->costs->chunk[n.chunk];
+    uint64_t lag = to == worker ? 0 : forward ? chunk->send_forward : chunk->send_backward;
+    if (lag > 0) return event_push(g, (struct event){now + lag, to, to_cell, forward ? IR_F : IR_I});
+    make_ready(g, to, to_cell, forward ? IR_F : IR_I);
+    return PAWL_OK;
+}
+
+static pawl_code end(struct greedy *g, uint32_t worker, uint64_t now) {
+    struct host *h = &g->host[worker];
+    h->busy = false;
+    touch(g, worker);
+    if (h->op == IR_W || h->op == IR_B) h->stored--;
+    if (h->op == IR_I) h->weight[h->weight_end++] = h->cell;
+    return h->op == IR_W ? PAWL_OK : send(g, worker, h->cell, h->op, now);
+}
+
+static pawl_code run(struct greedy *g) {
+    pawl_code code = PAWL_OK;
+    for (uint32_t home = 0; home < g->route->pipelines; home++)
+        for (uint32_t m = 0; m < g->route->microbatches; m++) {
+            uint32_t cell = (uint32_t)plan_route_cell(g->route, home, 0, m);
+            make_ready(g, g->route->host[cell], cell, IR_F);
+        }
+    code = start_touched(g, 0);
+    while (g->event_count > 0 && code == PAWL_OK) {
+        uint64_t now = g->event[0].at;
+        while (g->event_count > 0 && g->event[0].at == now && code == PAWL_OK) {
+            struct event event = event_pop(g);
+            if (event.cell == NONE)
+                code = end(g, event.worker, now);
+            else
+                make_ready(g, event.worker, event.cell, (enum ir_op)event.op);
+        }
+        if (code == PAWL_OK) code = start_touched(g, now);
+    }
+    return code;
+}
+
+/* ---- memory ---- */
+
+static pawl_code open_hosts(struct greedy *g, uint64_t cells) {
+    uint32_t used = 0;
+    for (uint64_t c = 0; c < cells; c++) g->host[g->route->host[c]].hosted++;
+    for (uint32_t w = 0; w < g->workers; w++) {
+        struct host *h = &g->host[w];
+        uint32_t stage = g->options->even ? 0 : w % g->route->stages;
+        uint32_t cap = baseline_cap(g->options->policy, g->route->stages, stage, g->per_stage);
+        h->forward.task = g->tasks + 2 * (uint64_t)used;
+        h->backward.task = h->forward.task + h->hosted;
+        h->weight = g->weights + used;
+        h->forwards_left = h->hosted;
+        h->cap = cap > g->plan->workers[w].hold_count ? cap : g->plan->workers[w].hold_count;
+        h->next_gradient = UINT64_MAX;
+        used += h->hosted;
+        pawl_code code = ir_plan_reserve(g->plan, w, 3 * h->hosted, g->e);
+        if (code != PAWL_OK) return code;
+    }
+    return PAWL_OK;
+}
+
+pawl_code baseline_greedy(const struct baseline_greedy *options, const struct plan_route *route,
+                          const struct sim_costs *costs, struct ir_plan *plan, struct pawl_error *e) {
+    uint64_t cells = (uint64_t)route->pipelines * route->chunks * route->microbatches;
+    if (cells >= NONE / 4)
+        return error_set(e, PAWL_ARGUMENT, 0, "schedule: %llu micro-batches of chunks are more than %u",
+                         (unsigned long long)cells, NONE / 4);
+    struct greedy g = {.options = options, .route = route, .costs = costs, .plan = plan, .e = e};
+    g.workers = route->pipelines * route->stages;
+    g.per_stage = route->chunks / route->stages;
+    g.host = calloc(g.workers, sizeof *g.host);
+    g.touched = calloc(g.workers, sizeof *g.touched);
+    g.tasks = malloc(2 * cells * sizeof *g.tasks);
+    g.weights = malloc(cells * sizeof *g.weights);
+    pawl_code code;
+    if (g.host == NULL || g.touched == NULL || g.tasks == NULL || g.weights == NULL)
+        code = error_set(e, PAWL_MEMORY, 0, "schedule: no memory for %llu micro-batches of chunks",
+                         (unsigned long long)cells);
+    else
+        code = open_hosts(&g, cells);
+    if (code == PAWL_OK) code = run(&g);
+    free(g.host);
+    free(g.touched);
+    free(g.tasks);
+    free(g.weights);
+    free(g.event);
+    return code;
+}

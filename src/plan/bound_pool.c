@@ -1,0 +1,173 @@
+/* Bounds that hold for whoever executes what: all work over all speed; and the predictions built on them.
+ *
+ * A pool's workers execute whole micro-batches of its chunks (F, I and W of one stay together), so within T a
+ * worker ends at most (T - its R and S) / its shortest unit of them; and in ticks, the work of the fault-free
+ * speed cannot be more than T over each worker's own slowness, summed. Both hold, the greater counts. Without
+ * slow workers the second one is exact; with them it is computed in double and rounded down far enough.
+ * Tested in tests/unit/plan_bound_test.c. */
+#include "plan/pool.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/route.h"
+#include "plan/ticks.h"
+
+static bool pool_has(const struct pool *pool, uint32_t chunk) {
+    uint32_t stage = chunk % pool->costs->stages;
+    return stage >= pool->first_stage && stage < pool->first_stage + pool->stage_count;
+}
+
+/* Ticks of F, I and W at speed 1. */
+static uint64_t plain_unit(const struct sim_chunk *c) {
+    return ticks_add(c->forward, ticks_add(c->input_grad, c->weight_grad));
+}
+
+/* A worker of the pool: its shortest unit, and how slow it is at best, over the pool's chunks. */
+static double look_at(const struct pool *pool, uint32_t worker, struct route_taker *out) {
+    const struct sim_costs *costs = pool->costs;
+    double ratio = INFINITY;
+    *out = (struct route_taker){.worker = worker, .unit = TICKS_NEVER};
+    for (uint32_t c = 0; c < costs->chunks; c++) {
+        if (c % costs->stages == worker % costs->stages)
+            out->load = ticks_add(out->load, route_once(costs, worker, c));
+        if (!pool_has(pool, c)) continue;
+        uint64_t unit = route_unit(costs, worker, c), plain = plain_unit(&costs->chunk[c]);
+        if (unit < out->unit) out->unit = unit;
+        if (plain > 0 && (double)unit / (double)plain < ratio) ratio = (double)unit / (double)plain;
+    }
+    return isinf(ratio) ? 1 : ratio;
+}
+
+struct looked { /* the pool's workers */
+    struct route_taker *taker;
+    uint32_t count;
+    uint64_t once; /* R and S of all of them, ticks */
+    double once_scaled, speed;
+};
+
+static void look_around(const struct pool *pool, struct looked *l) {
+    const struct sim_costs *costs = pool->costs;
+    for (uint32_t p = 0; p < costs->pipelines; p++) {
+        for (uint32_t s = pool->first_stage; s < pool->first_stage + pool->stage_count; s++) {
+            uint32_t worker = p * costs->stages + s;
+            if (pool->alive != NULL && !pool->alive[worker]) continue;
+            struct route_taker *t = &l->taker[l->count++];
+            double ratio = look_at(pool, worker, t);
+            l->once = ticks_add(l->once, t->load);
+            l->once_scaled += (double)t->load / ratio;
+            l->speed += 1 / ratio;
+        }
+    }
+}
+
+/* a * b / c, rounded up, without the overflow of a * b for b, c below 2^17. */
+static uint64_t scale_up(uint64_t a, uint64_t b, uint64_t c) {
+    return ticks_add(ticks_mul(a / c, b), (a % c * b + c - 1) / c);
+}
+
+/* By ticks: all work and all R and S over all speed. `work` is of one pipeline, at speed 1. */
+static uint64_t by_ticks(const struct pool *pool, const struct looked *l, uint64_t work) {
+    if (pool->costs->slow == NULL)
+        return ticks_add(scale_up(work, pool->costs->pipelines, l->count), l->once / l->count);
+    double ticks = ((double)work * pool->costs->pipelines + l->once_scaled) / l->speed;
+    ticks = floor(ticks * (1 - 1e-9));
+    return ticks < (double)TICKS_NEVER ? (uint64_t)ticks : 0;
+}
+
+uint64_t pool_time(const struct pool *pool, uint32_t microbatches) {
+    const struct sim_costs *costs = pool->costs;
+    struct looked l = {.taker = malloc((size_t)costs->pipelines * pool->stage_count * sizeof *l.taker)};
+    if (l.taker == NULL) return 0;
+    look_around(pool, &l);
+    uint64_t work = 0, pieces = 0, time = TICKS_NEVER;
+    for (uint32_t c = 0; c < costs->chunks; c++) {
+        if (!pool_has(pool, c)) continue;
+        work = ticks_add(work, ticks_mul(microbatches, plain_unit(&costs->chunk[c])));
+        pieces += (uint64_t)costs->pipelines * microbatches;
+    }
+    if (l.count > 0) {
+        time = route_fill_time(l.taker, l.count, pieces);
+        uint64_t ticks = by_ticks(pool, &l, work);
+        if (ticks > time) time = ticks;
+    }
+    free(l.taker);
+    return time;
+}
+
+/* ---- anybody executes anything ---- */
+
+/* One micro-batch alone, down and up again, by the fastest; its last W. */
+static uint64_t way_alone(const struct sim_costs *costs, const bool *alive) {
+    uint64_t way = 0;
+    for (uint32_t c = 0; c < costs->chunks; c++) {
+        uint64_t best = TICKS_NEVER;
+        for (uint32_t w = 0; w < costs->pipelines * costs->stages; w++) {
+            if (alive != NULL && !alive[w]) continue;
+            uint64_t both = ticks_add(sim_duration(costs, w, c, IR_F), sim_duration(costs, w, c, IR_I));
+            if (c == 0) both = ticks_add(both, sim_duration(costs, w, c, IR_W));
+            if (both < best) best = both;
+        }
+        way = ticks_add(way, best);
+    }
+    return way;
+}
+
+uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+                         bool staggered) {
+    struct pool all = {.costs = costs, .alive = alive, .first_stage = 0, .stage_count = costs->stages};
+    uint64_t time = pool_time(&all, microbatches);
+    uint64_t way = staggered ? 0 : way_alone(costs, alive);
+    return way > time ? way : time;
+}
+
+/* ---- predictions ---- */
+
+/* The stage's load when its holes' work is shared by its peers. Which of them are the holes is not known, so
+ * a worker of average speed is missing: the others do D / (D - holes) times as many micro-batches. */
+static uint64_t predict_peers(const struct sim_costs *costs, uint32_t microbatches, uint32_t stage,
+                              uint32_t holes) {
+    uint32_t pipelines = costs->pipelines;
+    struct route_taker *taker = calloc(pipelines, sizeof *taker);
+    if (taker == NULL) return TICKS_NEVER;
+    for (uint32_t p = 0; p < pipelines; p++) {
+        struct route_taker *t = &taker[p];
+        t->worker = p * costs->stages + stage;
+        for (uint32_t c = stage; c < costs->chunks; c += costs->stages) {
+            t->load = ticks_add(t->load, route_once(costs, t->worker, c));
+            t->unit = ticks_add(t->unit, route_unit(costs, t->worker, c));
+        }
+    }
+    uint64_t pieces = scale_up((uint64_t)pipelines * microbatches, pipelines, pipelines - holes);
+    uint64_t time = route_fill_time(taker, pipelines, pieces);
+    free(taker);
+    return time;
+}
+
+/* ... and when the stages beside it take part, two of them: what two workers that hold one chunk more can do.
+ */
+static uint64_t predict_shared(const struct sim_costs *costs, uint32_t microbatches, uint32_t stage,
+                               uint32_t holes) {
+    uint32_t first = stage == 0 ? 0 : stage - 1;
+    uint32_t last = stage + 1 == costs->stages ? stage : stage + 1;
+    if (costs->stages >= 3 && last - first < 2) {
+        if (first > 0)
+            first--;
+        else
+            last++;
+    }
+    uint32_t count = last - first + 1, workers = count * costs->pipelines;
+    struct pool pool = {.costs = costs, .first_stage = first, .stage_count = count};
+    uint64_t full = pool_time(&pool, microbatches);
+    return scale_up(full, workers, workers - holes);
+}
+
+uint64_t plan_predict_stage(const struct sim_costs *costs, uint32_t microbatches, enum pawl_policy policy,
+                            uint32_t stage, uint32_t holes) {
+    if (stage >= costs->stages || holes >= costs->pipelines) return TICKS_NEVER;
+    uint64_t peers = predict_peers(costs, microbatches, stage, holes);
+    bool shares = policy == PAWL_POLICY_PAWL && holes > 0 && costs->chunks == costs->stages;
+    if (!shares) return peers;
+    uint64_t shared = predict_shared(costs, microbatches, stage, holes);
+    return shared < peers ? shared : peers;
+}
