@@ -183,15 +183,13 @@ static pawl_code try_greedy(struct trial *t, const struct baseline_greedy *optio
     return code;
 }
 
-/* All rules; what is fused has no W to wait with, what is split has the same cap in all stages. */
+/* All rules that can make a difference: GPipe does forwards first and has no caps; what is split has the same
+ * cap in all stages. */
 static pawl_code try_all_greedy(struct trial *t) {
     pawl_code code = PAWL_OK;
-    bool fused = baseline_is_fused(t->policy);
-    for (uint32_t rule = 0; rule < 4 && code == PAWL_OK; rule++) {
-        if (t->policy == PAWL_POLICY_GPIPE && rule > 0) break; /* forwards first, without caps */
-        struct baseline_greedy options = {.policy = t->policy, .forward_first = rule & 1};
-        options.patient = !fused && (rule & 2);
-        options.even = fused && (rule & 2);
+    uint32_t rules = t->policy == PAWL_POLICY_GPIPE ? 1 : is_zero_bubble(t->policy) ? 2 : 4;
+    for (uint32_t rule = 0; rule < rules && code == PAWL_OK; rule++) {
+        struct baseline_greedy options = {t->policy, .forward_first = rule & 1, .even = rule & 2};
         code = try_greedy(t, &options);
     }
     return code;

@@ -42,7 +42,6 @@ struct host {
     uint32_t *weight; /* cells whose W is left, in the order of their I */
     uint32_t weight_first, weight_end;
     uint32_t hosted, forwards_left, stored, cap;
-    uint64_t next_gradient; /* of those on their way the one known to come first, or UINT64_MAX */
     bool busy, touched;
     enum ir_op op; /* running, of cell */
     uint32_t cell;
@@ -214,14 +213,6 @@ static bool backward_may_start(const struct greedy *g, const struct host *h) {
     return g->options->policy != PAWL_POLICY_GPIPE || h->forwards_left == 0;
 }
 
-static bool weight_may_start(const struct greedy *g, uint32_t worker, uint64_t now) {
-    const struct host *h = &g->host[worker];
-    if (h->weight_first == h->weight_end) return false;
-    if (!g->options->patient || h->next_gradient == UINT64_MAX || h->next_gradient <= now) return true;
-    struct name n = name_of(g, h->weight[h->weight_first]);
-    return now + sim_duration(g->costs, worker, n.chunk, IR_W) <= h->next_gradient;
-}
-
 static pawl_code start(struct greedy *g, uint32_t worker, enum ir_op op, uint32_t cell, uint64_t now) {
     struct host *h = &g->host[worker];
     struct name n = name_of(g, cell);
@@ -232,11 +223,6 @@ static pawl_code start(struct greedy *g, uint32_t worker, enum ir_op op, uint32_
     h->cell = cell;
     if (op == IR_F) h->stored++;
     if (op == IR_F) h->forwards_left--;
-    if ((op == IR_I || op == IR_B) && in.to != IR_NONE) { /* the receiver may plan for it */
-        struct host *to = &g->host[in.to];
-        uint64_t at = end + (in.to == worker ? 0 : g->costs->chunk[n.chunk].send_backward);
-        if (at < to->next_gradient || to->next_gradient <= now) to->next_gradient = at;
-    }
     pawl_code code = ir_plan_append(g->plan, worker / g->route->stages, worker % g->route->stages, in, g->e);
     if (code != PAWL_OK) return code;
     return event_push(g, (struct event){end, worker, NONE, op});
@@ -249,7 +235,7 @@ static pawl_code start_best(struct greedy *g, uint32_t worker, uint64_t now) {
     if (backward_may_start(g, h) && (forward == NONE || !g->options->forward_first))
         return start(g, worker, fused ? IR_B : IR_I, heap_take(&h->backward, 0), now);
     if (forward != NONE) return start(g, worker, IR_F, heap_take(&h->forward, forward), now);
-    if (weight_may_start(g, worker, now)) return start(g, worker, IR_W, h->weight[h->weight_first++], now);
+    if (h->weight_first < h->weight_end) return start(g, worker, IR_W, h->weight[h->weight_first++], now);
     return PAWL_OK;
 }
 
@@ -329,7 +315,6 @@ static pawl_code open_hosts(struct greedy *g, uint64_t cells) {
         h->weight = g->weights + used;
         h->forwards_left = h->hosted;
         h->cap = cap > g->plan->workers[w].hold_count ? cap : g->plan->workers[w].hold_count;
-        h->next_gradient = UINT64_MAX;
         used += h->hosted;
         pawl_code code = ir_plan_reserve(g->plan, w, 3 * h->hosted, g->e);
         if (code != PAWL_OK) return code;

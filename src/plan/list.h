@@ -136,7 +136,7 @@ struct list_queue_worker {
     uint32_t waiting[LIST_QUEUES];
     bool busy, dirty;
 };
-enum list_aid { LIST_NO_AID, LIST_RECOMPUTE, LIST_OFFLOAD };
+enum list_aid { LIST_NO_AID, LIST_RECOMPUTE_LATE, LIST_RECOMPUTE_EARLY, LIST_OFFLOAD };
 enum list_state { LIST_WHOLE, LIST_DROPPED, LIST_PARKED, LIST_LOADING, LIST_BACK, LIST_HERE = 8 };
 enum list_reached {
     LIST_ARRIVED = 1,
@@ -201,6 +201,8 @@ void list_send(struct list_pass *s, const struct list_direction *d, uint64_t at,
 /* list_aid.c, of a worker that may: recompute or offload instead of standing still; true: look again. */
 bool list_aid(struct list_pass *s, uint32_t worker, uint64_t now);
 bool list_aid_fits(const struct list_pass *s, uint32_t worker, uint32_t cell); /* a forward that comes back */
+bool list_drops(const struct list_pass *s, uint32_t worker, uint32_t cell); /* keeps only its input anyway */
+void list_drop(struct list_pass *s, uint32_t worker, uint32_t cell, uint64_t now);
 void list_recompute(struct list_pass *s, uint32_t worker, uint32_t cell, uint64_t now);
 void list_load_arrived(struct list_pass *s, uint32_t worker, uint64_t now);
 void list_may_park(struct list_pass *s, uint32_t worker, uint32_t cell);

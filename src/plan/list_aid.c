@@ -1,10 +1,12 @@
 /* What a worker does, in time order, when only its memory keeps it from running a forward.
  *
  * Recompute: it runs the forward and keeps only the input; the rest is computed again (C) when the gradient
- * is there, or before, when there is nothing else to do. Offload: it gives up its youngest forward whose copy
- * to the host is complete (O), since that is the last to be needed again, and copies it back (L) when the
- * gradient is there, or before, when no forward waits for the room. Copies run one at a time in each
- * direction, in the order of their forwards and of their L.
+ * is there, or before, when there is nothing else to do. Either only what would not fit whole (LATE), or
+ * whatever does not turn round on this worker (EARLY), which leaves room for many more.
+ *
+ * Offload: it gives up its youngest forward whose copy to the host is complete (O), since that is the last to
+ * be needed again, and copies it back (L) when the gradient is there, or before, when no forward waits for
+ * the room. Copies run one at a time in each direction, in the order of their forwards and of their L.
  *
  * What is kept of such forwards never leaves less room than one of them needs to come back; all that is
  * stored whole drains by itself; so there is always a way on. */
@@ -65,17 +67,26 @@ static bool first_in_state(struct list_pass *s, uint32_t worker, int queue, enum
 
 /* ---- recompute ---- */
 
-static bool drop(struct list_pass *s, uint32_t worker, uint64_t now) {
+bool list_drops(const struct list_pass *s, uint32_t worker, uint32_t cell) {
+    return s->aid[worker] == LIST_RECOMPUTE_EARLY && !list_last_chunk(s->problem, cell) &&
+           may_part(s, worker, cell);
+}
+
+void list_drop(struct list_pass *s, uint32_t worker, uint32_t cell, uint64_t now) {
+    add_parted(s, worker, cell, LIST_DROPPED);
+    s->worker[worker].used += chunk(s, cell)->kept;
+    list_start_op(s, worker, list_code(cell, LIST_F), now);
+    list_queue(s, LIST_RECOMPUTE_QUEUE, LIST_I, cell);
+}
+
+static bool drop_blocked(struct list_pass *s, uint32_t worker, uint64_t now) {
     struct list_queue_worker *w = &s->worker[worker];
     if (w->waiting[LIST_F] == 0) return false;
     uint64_t *queue = s->queue[LIST_F] + s->problem->first[worker];
     uint32_t cell = (uint32_t)queue[0];
     if (!may_part(s, worker, cell) || chunk(s, cell)->kept > list_room(s, worker)) return false;
     list_heap_pop(queue, &w->waiting[LIST_F]);
-    add_parted(s, worker, cell, LIST_DROPPED);
-    w->used += chunk(s, cell)->kept;
-    list_queue(s, LIST_RECOMPUTE_QUEUE, LIST_I, cell);
-    list_start_op(s, worker, list_code(cell, LIST_F), now);
+    list_drop(s, worker, cell, now);
     return true;
 }
 
@@ -84,12 +95,10 @@ void list_recompute(struct list_pass *s, uint32_t worker, uint32_t cell, uint64_
     list_start_op(s, worker, list_code(cell, LIST_C), now);
 }
 
-static bool recompute_ahead(struct list_pass *s, uint32_t worker, uint64_t now) {
+static void recompute_ahead(struct list_pass *s, uint32_t worker, uint64_t now) {
     uint32_t cell;
-    if (!first_in_state(s, worker, LIST_RECOMPUTE_QUEUE, LIST_DROPPED, &cell)) return false;
-    if (!list_aid_fits(s, worker, cell)) return false;
-    list_recompute(s, worker, cell, now);
-    return true;
+    if (!first_in_state(s, worker, LIST_RECOMPUTE_QUEUE, LIST_DROPPED, &cell)) return;
+    if (list_aid_fits(s, worker, cell)) list_recompute(s, worker, cell, now);
 }
 
 /* ---- offload ---- */
@@ -133,7 +142,6 @@ static uint64_t youngest_copied(struct list_pass *s, uint32_t worker, uint64_t n
 static bool park(struct list_pass *s, uint32_t worker, uint64_t now) {
     struct list_queue_worker *w = &s->worker[worker];
     uint64_t soonest = LIST_NEVER, found;
-    if (w->waiting[LIST_F] == 0) return false;
     found = youngest_copied(s, worker, now, &soonest);
     if (found == LIST_NEVER) { /* one wake at a time; whoever wakes the worker before asks again */
         if (soonest != LIST_NEVER && w->wake_at <= now) {
@@ -163,8 +171,11 @@ static void load(struct list_pass *s, uint32_t worker, uint32_t cell, uint64_t n
 
 void list_load_arrived(struct list_pass *s, uint32_t worker, uint64_t now) {
     uint32_t cell;
-    while (first_in_state(s, worker, LIST_LOAD_QUEUE, LIST_PARKED, &cell) && list_aid_fits(s, worker, cell))
-        load(s, worker, cell, now);
+    while (first_in_state(s, worker, LIST_LOAD_QUEUE, LIST_PARKED, &cell))
+        if (list_aid_fits(s, worker, cell))
+            load(s, worker, cell, now);
+        else if (!park(s, worker, now)) /* something else makes room */
+            return;
 }
 
 static void load_ahead(struct list_pass *s, uint32_t worker, uint64_t now) {
@@ -188,11 +199,11 @@ void list_loaded(struct list_pass *s, uint32_t cell) {
 /* ---- either ---- */
 
 bool list_aid(struct list_pass *s, uint32_t worker, uint64_t now) {
-    if (s->aid[worker] == LIST_RECOMPUTE) {
-        if (!drop(s, worker, now)) recompute_ahead(s, worker, now);
+    if (s->aid[worker] != LIST_OFFLOAD) {
+        if (!drop_blocked(s, worker, now)) recompute_ahead(s, worker, now);
         return false;
     }
-    if (park(s, worker, now)) return true;
+    if (s->worker[worker].waiting[LIST_F] > 0 && park(s, worker, now)) return true;
     load_ahead(s, worker, now);
     return false;
 }

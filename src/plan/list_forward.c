@@ -8,7 +8,9 @@
 static bool forward_fits(const struct list_pass *s, uint32_t worker, uint32_t cell) {
     const struct list_problem *p = s->problem;
     if (!p->costs->limit) return true;
-    return list_need(list_chunk(p, cell)) + list_reserve(p, cell) <= list_room(s, worker);
+    const struct sim_chunk *c = list_chunk(p, cell);
+    uint64_t stored = list_drops(s, worker, cell) ? c->kept : list_need(c);
+    return stored + list_reserve(p, cell) <= list_room(s, worker);
 }
 
 /* A forward that was not stored whole must come back first. */
@@ -65,6 +67,10 @@ static void start_choice(struct list_pass *s, uint32_t worker, enum list_op op, 
         return;
     }
     list_heap_take(queue, &w->waiting[op], at);
+    if (op == LIST_F && list_drops(s, worker, cell)) {
+        list_drop(s, worker, cell, now);
+        return;
+    }
     if (op == LIST_F) w->used += list_need(list_chunk(s->problem, cell));
     list_start_op(s, worker, list_code(cell, op), now);
 }

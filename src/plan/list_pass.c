@@ -135,6 +135,7 @@ void list_log_op(struct list_pass *s, uint32_t code, uint64_t now) {
 }
 
 void list_start_op(struct list_pass *s, uint32_t worker, uint32_t code, uint64_t now) {
+    assert(!s->worker[worker].busy);
     s->worker[worker].busy = true;
     list_log_op(s, code, now);
     list_event_push(s, now + list_ticks(s->problem, list_cell(code), list_op_of(code)), code);

@@ -26,15 +26,16 @@ struct search {
     const struct plan_list_options *options;
     struct rng_stream rng;
     struct list_schedule *best;
-    struct list_schedule current, trial;
+    struct list_schedule current, trial, plain; /* plain: the best without recompute and offload */
     struct search_order order;
-    uint32_t rounds; /* so far */
+    uint32_t rounds, rounds_end; /* so far, and of this part */
     int64_t until_ns;
     uint64_t step;  /* a fraction of the shortest operation */
     unsigned shift; /* of times as keys */
     uint64_t reach; /* of changes of keys */
 };
 bool search_better(const struct list_schedule *a, const struct list_schedule *b);
+bool search_finished(const struct search *s);
 bool search_stopped(const struct search *s);
 /* One more round, of s->trial: keeps it if it is the best. */
 void search_note(struct search *s);
@@ -55,8 +56,8 @@ void search_order_undo(struct search_order *o, const struct search_move *m);
 bool search_order_fits(const struct search_order *o, const struct list_problem *p, uint32_t worker,
                        const struct list_schedule *like);
 
-/* Who should recompute or offload where memory is short: all, none, or the workers of some stages. */
-void search_memory(struct search *s);
+/* Who should recompute or offload where memory is short; the best becomes one that does. False: none can. */
+bool search_memory(struct search *s);
 /* Take out of the best schedule what does not shorten it. */
 void search_memory_prune(struct search *s);
 

@@ -1,58 +1,48 @@
 /* Who should recompute or offload where memory is short (list_aid.c).
  *
- * Whether the second forward or the copies cost less than standing still depends on how busy the worker is,
- * so it is tried, for all workers and then stage by stage, and kept where the period gets shorter; in the end
- * every single one that the period does not need is taken out again. */
+ * Whether the second forward or the copies cost less than standing still depends on how busy a worker is:
+ * each kind of help is tried for all workers; from those whom the best of them does not serve it is taken
+ * away again, stage by stage. After the search every single recomputation and offload that the period does
+ * not need goes. */
 #include "plan/search.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { PRUNE_ROUNDS = 1024 };
-
-static bool out_of_rounds(const struct search *s) {
-    return s->best->period <= s->options->bound || s->rounds >= s->options->rounds || search_stopped(s);
-}
 
 static void allow(struct search *s, uint32_t stage, enum list_aid to) {
     uint32_t stages = s->problem->route->stages;
     for (uint32_t w = stage; w < s->problem->workers; w += stages) s->pass->aid[w] = (uint8_t)to;
 }
 
-/* The plain rule with what is allowed now; true: shorter than before. */
+static void allow_all(struct search *s, enum list_aid to) {
+    for (uint32_t k = 0; k < s->problem->route->stages; k++) allow(s, k, to);
+}
+
+/* The plain rule with what is allowed now; true: not worse than the best, which it becomes. */
 static bool attempt(struct search *s) {
-    static const struct list_rule plain = {.prefer = LIST_BY_KIND};
-    uint64_t before = s->best->period;
-    list_forward(s->pass, &plain, &s->trial);
-    bool shorter = s->trial.period < before;
-    if (shorter)
-        search_note(s);
-    else
-        s->rounds++;
-    return shorter;
+    static const struct list_rule rule = {.prefer = LIST_BY_KIND};
+    list_forward(s->pass, &rule, &s->trial);
+    s->rounds++;
+    if (s->trial.period > s->best->period || s->trial.period == LIST_NEVER) return false;
+    list_schedule_copy(s->problem, &s->trial, s->best);
+    return true;
 }
 
-/* For all workers at once, else stage by stage; `before` is [workers]. */
-static void try_aid(struct search *s, enum list_aid aid, uint8_t *before) {
-    uint32_t stages = s->problem->route->stages;
-    memcpy(before, s->pass->aid, s->problem->workers);
-    memset(s->pass->aid, aid, s->problem->workers);
-    bool all = attempt(s);
-    if (!all) memcpy(s->pass->aid, before, s->problem->workers);
-    for (uint32_t k = 0; k < stages && !out_of_rounds(s); k++) {
-        enum list_aid was = s->pass->aid[k];
-        allow(s, k, all ? (enum list_aid)before[k] : aid);
-        if (!attempt(s)) allow(s, k, was);
-    }
-}
-
-void search_memory(struct search *s) {
-    uint8_t *before = s->problem->costs->limit ? malloc(s->problem->workers) : NULL;
-    if (!before) return; /* nothing is short; or it is, and then the search goes on without */
+bool search_memory(struct search *s) {
+    enum list_aid chosen = LIST_NO_AID;
+    s->best->period = LIST_NEVER; /* the caller keeps it */
     list_keys(s->pass, false);
-    if (s->options->recompute && !out_of_rounds(s)) try_aid(s, LIST_RECOMPUTE, before);
-    if (s->options->offload && !out_of_rounds(s)) try_aid(s, LIST_OFFLOAD, before);
-    free(before);
+    for (int aid = LIST_RECOMPUTE_LATE; aid <= LIST_OFFLOAD; aid++) {
+        bool allowed = aid == LIST_OFFLOAD ? s->options->offload : s->options->recompute;
+        if (!allowed || search_stopped(s)) continue;
+        allow_all(s, (enum list_aid)aid);
+        if (attempt(s)) chosen = (enum list_aid)aid;
+    }
+    allow_all(s, chosen);
+    for (uint32_t k = 0; k < s->problem->route->stages && !search_finished(s); k++) {
+        allow(s, k, LIST_NO_AID);
+        if (!attempt(s)) allow(s, k, chosen);
+    }
+    return chosen != LIST_NO_AID;
 }
 
 /* Try the best schedule with that cell stored whole. */
