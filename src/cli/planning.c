@@ -13,7 +13,8 @@ static bool is_built_in(const char *name) {
     return false;
 }
 
-pawl_code cli_profile_find(const char *name, uint32_t stages, struct pawl_profile **out, struct pawl_error *e) {
+pawl_code cli_profile_find(const char *name, uint32_t stages, struct pawl_profile **out,
+                           struct pawl_error *e) {
     return is_built_in(name) ? pawl_profile_builtin(name, stages, out, e) : pawl_profile_read(name, out, e);
 }
 

@@ -7,7 +7,8 @@
 #include "cli/amount.h"
 
 /* A built-in model cut into so many stages, or a file. */
-pawl_code cli_profile_find(const char *name, uint32_t stages, struct pawl_profile **out, struct pawl_error *e);
+pawl_code cli_profile_find(const char *name, uint32_t stages, struct pawl_profile **out,
+                           struct pawl_error *e);
 /* Each line as a warning on the standard error output. */
 void cli_print_warnings(const char *lines);
 /* True from the first SIGINT or SIGTERM on; the second one ends the process. */

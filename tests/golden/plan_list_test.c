@@ -138,8 +138,8 @@ static void larger_cases_staggered_are_at_their_bound_after_one_pass(void **stat
 }
 
 /* What any schedule needs with `cap` micro-batches per worker and `load` of them on a host of `stage`, unit
- * costs: the host runs only forwards until the first gradient comes back, and only the weight-gradients of what
- * it stores after its last input-gradient, which must still travel up to stage 0. */
+ * costs: the host runs only forwards until the first gradient comes back, and only the weight-gradients of
+ * what it stores after its last input-gradient, which must still travel up to stage 0. */
 static uint64_t bound_with_cap(uint64_t stages, uint64_t stage, uint64_t cap_host, uint64_t load) {
     uint64_t first_back = 2 * (stages - stage) - 1, travels = stage == 0 ? 0 : 2 * stage + 1;
     uint64_t head = first_back > cap_host ? first_back - cap_host : 0;
@@ -149,8 +149,10 @@ static uint64_t bound_with_cap(uint64_t stages, uint64_t stage, uint64_t cap_hos
 
 static void in_the_small_example_even_caps_cost_less_than_in_the_table(void **state) {
     (void)state;
-    static const uint64_t table[4][4] = {{30, 29, 28, 27}, {29, 27, 27, 27}, {29, 28, 27, 27}, {30, 29, 28, 27}};
-    static const uint64_t reached[4][4] = {{30, 29, 28, 27}, {28, 27, 27, 27}, {29, 28, 27, 27}, {30, 29, 28, 27}};
+    static const uint64_t table[4][4] = {
+        {30, 29, 28, 27}, {29, 27, 27, 27}, {29, 28, 27, 27}, {30, 29, 28, 27}};
+    static const uint64_t reached[4][4] = {
+        {30, 29, 28, 27}, {28, 27, 27, 27}, {29, 28, 27, 27}, {30, 29, 28, 27}};
     for (uint32_t stage = 0; stage < 4; stage++)
         for (uint64_t x = 0; x < 4; x++) {
             struct kit_case c = capped(with_dead(shape(3, 4, 6, STAGGERED), stage), KIT_EVEN, x);
@@ -176,15 +178,35 @@ struct capped_row {
     uint64_t table[3][4], reached[3][4]; /* failure in stage 0, P / 2, P - 1; P + 0, 1, 2, 4 micro-batches */
 };
 static const struct capped_row capped_rows[] = {
-    {4, 4, 8, 11, {{37, 35, 34, 33}, {35, 34, 33, 33}, {36, 35, 34, 33}},
+    {4,
+     4,
+     8,
+     11,
+     {{37, 35, 34, 33}, {35, 34, 33, 33}, {36, 35, 34, 33}},
      {{36, 35, 34, 33}, {35, 34, 33, 33}, {36, 35, 34, 33}}},
-    {4, 8, 16, 22, {{74, 72, 71, 69}, {69, 68, 67, 66}, {73, 72, 71, 69}},
+    {4,
+     8,
+     16,
+     22,
+     {{74, 72, 71, 69}, {69, 68, 67, 66}, {73, 72, 71, 69}},
      {{73, 72, 71, 69}, {68, 67, 66, 66}, {73, 72, 71, 69}}},
-    {8, 4, 16, 19, {{61, 59, 58, 57}, {59, 58, 57, 57}, {60, 59, 58, 57}},
+    {8,
+     4,
+     16,
+     19,
+     {{61, 59, 58, 57}, {59, 58, 57, 57}, {60, 59, 58, 57}},
      {{60, 59, 58, 57}, {59, 58, 57, 57}, {60, 59, 58, 57}}},
-    {4, 8, 32, 43, {{138, 136, 134, 132}, {133, 133, 131, 129}, {136, 135, 134, 132}},
+    {4,
+     8,
+     32,
+     43,
+     {{138, 136, 134, 132}, {133, 133, 131, 129}, {136, 135, 134, 132}},
      {{136, 135, 134, 132}, {132, 131, 130, 129}, {136, 135, 134, 132}}},
-    {8, 8, 32, 37, {{121, 118, 117, 114}, {117, 115, 114, 112}, {118, 117, 116, 114}},
+    {8,
+     8,
+     32,
+     37,
+     {{121, 118, 117, 114}, {117, 115, 114, 112}, {118, 117, 116, 114}},
      {{118, 117, 116, 114}, {115, 114, 113, 111}, {118, 117, 116, 114}}},
 };
 
