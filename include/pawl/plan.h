@@ -65,6 +65,12 @@ pawl_code pawl_profile_write(const struct pawl_profile *profile, const char *pat
 pawl_code pawl_profile_check(const struct pawl_profile *profile, struct pawl_error *e);
 void pawl_profile_free(struct pawl_profile *profile);
 
+/* Memory limits from a YAML or JSON file, as pawl_plan_request.worker_memory takes them: one number a stage,
+ * or one a worker, flat or pipeline by pipeline (docs/formats/profile.md). *in_bytes: amounts like 24GiB were
+ * given. *out is [pipelines * stages], to be freed. Errors (FORMAT) name file and line. */
+pawl_code pawl_plan_limits_read(const char *path, uint32_t pipelines, uint32_t stages, double **out,
+                                bool *in_bytes, struct pawl_error *e);
+
 /* ---- planning ---- */
 
 enum pawl_policy {
@@ -127,7 +133,7 @@ struct pawl_plan_summary {
     bool proven;        /* period = lower_bound, or a solver proved it */
     bool exact;         /* an exact engine ran */
     double exact_s, exact_bound;
-    const char *engine; /* "list", "list+search", "z3", "cbc" */
+    const char *engine; /* "rule", "list", "list+search", "z3", "cbc" */
     uint64_t instructions;
     uint32_t move_count, shared_count;
     uint32_t recomputed, offloaded; /* micro-batches */
@@ -169,7 +175,7 @@ void pawl_plan_free(struct pawl_plan *plan);
 const struct pawl_plan_summary *pawl_plan_summary(const struct pawl_plan *plan);
 const char *pawl_plan_warnings(const struct pawl_plan *plan); /* lines; "" if there are none */
 /* Valid until the plan is freed. ARGUMENT: no such worker. */
-pawl_code pawl_plan_worker(struct pawl_plan *plan, uint32_t pipeline, uint32_t stage,
+pawl_code pawl_plan_worker(const struct pawl_plan *plan, uint32_t pipeline, uint32_t stage,
                            struct pawl_plan_worker *out, struct pawl_error *e);
 const struct pawl_plan_move *pawl_plan_moves(const struct pawl_plan *plan);    /* [move_count] */
 const struct pawl_plan_shared *pawl_plan_shares(const struct pawl_plan *plan); /* [shared_count] */

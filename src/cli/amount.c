@@ -1,7 +1,10 @@
 /* See amount.h. Tested in tests/e2e/ckpt_tune_test.py. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 #include <pawl/tune.h>
 
@@ -45,6 +48,27 @@ void cli_take_count(struct cli_problem *p, const char *option, const char *text,
         return;
     }
     snprintf(why, sizeof why, "\"%.40s\": give a whole number from 1 to %u", text, most);
+    cli_blame(p, option, why);
+}
+
+bool cli_next_number(const char **text, double *out) {
+    char *end = NULL;
+    size_t size = strspn(*text, "0123456789.");
+    if (size == 0 || strcspn(*text, "0123456789") >= size) return false;
+    errno = 0;
+    *out = strtod(*text, &end); /* the command runs in the C locale */
+    *text = end;
+    return errno == 0 && isfinite(*out);
+}
+
+void cli_take_number(struct cli_problem *p, const char *option, const char *text, double low, double high,
+                     double *out) {
+    const char *at = text;
+    char why[128];
+    if (strncasecmp(text, "0x", 2) != 0 && cli_next_number(&at, out) && *at == 0 && *out >= low &&
+        *out <= high)
+        return;
+    snprintf(why, sizeof why, "\"%.40s\": give a number from %g to %g", text, low, high);
     cli_blame(p, option, why);
 }
 

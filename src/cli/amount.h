@@ -2,6 +2,7 @@
 #ifndef CLI_AMOUNT_H
 #define CLI_AMOUNT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct cli_problem { /* the first with the arguments; empty: none */
@@ -15,6 +16,12 @@ void cli_take_seconds(struct cli_problem *p, const char *option, const char *tex
 void cli_take_share(struct cli_problem *p, const char *option, const char *text, double *out);
 void cli_take_count(struct cli_problem *p, const char *option, const char *text, uint32_t most,
                     uint32_t *out);
+/* A plain decimal number in range. */
+void cli_take_number(struct cli_problem *p, const char *option, const char *text, double low, double high,
+                     double *out);
+/* The decimal number at *text, which moves past it; false: there is none. No signs, no names, no hexadecimal.
+ */
+bool cli_next_number(const char **text, double *out);
 /* A second argument; an option that getopt refused. */
 void cli_blame_argument(struct cli_problem *p, const char *argument);
 void cli_blame_option(struct cli_problem *p, const char *argument);

@@ -11,6 +11,10 @@
 /* Subcommands: argv[0] is the subcommand's name. Each returns the process's exit code. */
 int cli_train(int argc, char **argv);
 int cli_train_help(FILE *out);
+int cli_plan(int argc, char **argv);
+int cli_plan_help(FILE *out);
+int cli_sim(int argc, char **argv);
+int cli_sim_help(FILE *out);
 int cli_ckpt(int argc, char **argv);
 int cli_ckpt_help(int argc, char **argv); /* argv[1], if any: of which subcommand */
 
@@ -25,6 +29,17 @@ char *cli_exit_codes(void);
 int cli_argp_help(const struct argp *parser, const char *name, const char *examples, FILE *out);
 /* The result was printed: 0, or the exit code of a failed write, which is one, unlike that of progress. */
 int cli_flush(void);
+
+/* A result that goes to a file, which takes the former one's place whole, or to the standard output. */
+struct cli_file {
+    const char *path; /* null: the standard output */
+    char *beside;     /* temporary, until all is written */
+    FILE *out;        /* write here */
+};
+/* 0, or the exit code of an error that was printed. */
+int cli_file_open(struct cli_file *f, const char *path);
+/* `written`: all of the result was; else the file is left as it was. 0 or an exit code. */
+int cli_file_close(struct cli_file *f, bool written);
 
 void cli_summary(const struct pawl_train_report *report, const char *report_path, FILE *out);
 

@@ -13,6 +13,8 @@ static int print_help(FILE *out) {
                  "Usage: pawl COMMAND [ARGUMENT...]\n"
                  "\n"
                  "  train SPEC.yaml   train, or resume, the run that a spec describes\n"
+                 "  plan              the best schedule of a cluster, also with machines missing\n"
+                 "  sim               what failures over time cost under each policy\n"
                  "  ckpt SUBCOMMAND   look at checkpoints (ls, info, verify, export, diff, rollback, gc),\n"
                  "                    measure a disk and choose how to save (tune, bench)\n"
                  "  help [COMMAND]    this text, or that of a command\n"
@@ -20,6 +22,7 @@ static int print_help(FILE *out) {
                  "\n"
                  "Examples:\n"
                  "  pawl train examples/text.yaml\n"
+                 "  pawl plan --pipelines 3 --stages 4 --microbatches 6 --fail 1:2\n"
                  "  pawl ckpt ls runs/text\n"
                  "\n");
     char *codes = cli_exit_codes();
@@ -36,6 +39,8 @@ static int print_version(void) {
 static int help(int argc, char **argv) {
     if (argc < 2) return print_help(stdout);
     if (strcmp(argv[1], "train") == 0) return cli_train_help(stdout);
+    if (strcmp(argv[1], "plan") == 0) return cli_plan_help(stdout);
+    if (strcmp(argv[1], "sim") == 0) return cli_sim_help(stdout);
     if (strcmp(argv[1], "ckpt") == 0) return cli_ckpt_help(argc - 1, argv + 1);
     return cli_error(PAWL_ARGUMENT, "there is no command \"%s\": see pawl help", argv[1]);
 }
@@ -67,6 +72,8 @@ int main(int argc, char **argv) {
     }
     const char *command = argv[1];
     if (strcmp(command, "train") == 0) return cli_train(argc - 1, argv + 1);
+    if (strcmp(command, "plan") == 0) return cli_plan(argc - 1, argv + 1);
+    if (strcmp(command, "sim") == 0) return cli_sim(argc - 1, argv + 1);
     if (strcmp(command, "ckpt") == 0) return cli_ckpt(argc - 1, argv + 1);
     if (strcmp(command, "worker") == 0) return worker(argc - 1, argv + 1);
     if (strcmp(command, "help") == 0) return help(argc - 1, argv + 1);

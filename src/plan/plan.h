@@ -90,9 +90,12 @@ pawl_code plan_route_fill_peers(struct plan_route *route, const struct sim_costs
 
 /* Beyond the stage: some workers hold a neighbouring chunk as well and take part of its micro-batches, while
  * peers of their own stage take some of theirs, such that the load (ticks) of the busiest worker is least
- * with at most `helpers` such workers; each costs one copy of a chunk's state and its memory (never above
- * `room[worker]` bytes; null: not limited). The route for exactly `helpers` of them (fewer, if more would not
- * help). */
+ * with at most `helpers` such workers, and of these the fewest; where a worker of an earlier stage helps, the
+ * others who have that chunk count as busy the longer by that stage's forward, which the period makes so.
+ * Each costs one copy of a chunk's state and its memory (never above `room[worker]` bytes; null: not
+ * limited). Fewer are used where more would not help, so also where one alone cannot: two failures may need
+ * two. Errors: STAGE_LOST; UNSUPPORTED: stages of several chunks. O(stages * helpers) for each of a
+ * logarithmic number of tries, and once the micro-batches. */
 struct plan_helper {
     uint32_t worker, chunk, copied_from; /* copied_from: a worker that held the chunk */
 };
@@ -215,8 +218,15 @@ struct pawl_plan {
     struct plan_helper *helpers;
     uint32_t helper_count;
     bool staggered;
-    bool memory_in_bytes; /* else micro-batches */
-    char *warnings;       /* lines, or null */
+    /* Else in micro-batches of a stage: where a stage is cut into several chunks, what is stored (limits,
+     * peaks) counts its parts, chunks / stages of them to a micro-batch. */
+    bool memory_in_bytes;
+    char *unit;
+    char *warnings; /* lines; "" if there are none */
+    /* As pawl/plan.h shows it: */
+    struct pawl_instruction *instructions; /* in the order of `times` */
+    struct pawl_plan_move *shown_moves;
+    struct pawl_plan_shared *shown_shares;
 };
 
 #endif

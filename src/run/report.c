@@ -2,14 +2,7 @@
  * it, flushed and renamed. Tested in tests/unit/run_report_test.c. */
 #include "run/report.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 
 static void put_u64(struct json *j, const char *key, uint64_t value) {
@@ -47,58 +40,10 @@ void report_json(const struct pawl_train_report *r, struct bytes *out) {
     bytes_put_u8(out, '\n');
 }
 
-static pawl_code write_all(int fd, const struct bytes *text, const char *path, struct pawl_error *e) {
-    size_t at = 0;
-    while (at < text->size) {
-        ssize_t wrote = write(fd, text->data + at, text->size - at);
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote < 0)
-            return error_set(e, error_code_of_errno(errno), errno, "writing report %s, %zu bytes of %zu done",
-                             path, at, text->size);
-        at += (size_t)wrote;
-    }
-    if (fsync(fd) != 0) return error_set(e, error_code_of_errno(errno), errno, "flushing report %s", path);
-    return PAWL_OK;
-}
-
-/* The rename is durable once its folder is flushed. */
-static pawl_code flush_folder(const char *path, struct pawl_error *e) {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
-    if (folder == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory to write report %s", path);
-    pawl_code code = PAWL_OK;
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0)
-        code = error_set(e, error_code_of_errno(errno), errno, "flushing folder %s of the report", folder);
-    if (fd >= 0) close(fd);
-    free(folder);
-    return code;
-}
-
-static pawl_code write_beside(const struct bytes *text, const char *path, const char *beside,
-                              struct pawl_error *e) {
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return error_set(e, error_code_of_errno(errno), errno, "making report %s", path);
-    pawl_code code = write_all(fd, text, path, e);
-    if (close(fd) != 0 && code == PAWL_OK)
-        code = error_set(e, error_code_of_errno(errno), errno, "closing report %s", path);
-    if (code == PAWL_OK && rename(beside, path) != 0)
-        code = error_set(e, error_code_of_errno(errno), errno, "renaming report to %s", path);
-    if (code != PAWL_OK) unlink(beside);
-    return code;
-}
-
 pawl_code report_write(const struct pawl_train_report *report, const char *path, struct pawl_error *e) {
     struct bytes text = {0};
-    char *beside = NULL;
     report_json(report, &text);
-    if (text.failed || asprintf(&beside, "%s.%d.tmp", path, (int)gettid()) < 0) {
-        bytes_close(&text);
-        return error_set(e, PAWL_MEMORY, 0, "no memory to write report %s", path);
-    }
-    pawl_code code = write_beside(&text, path, beside, e);
-    if (code == PAWL_OK) code = flush_folder(path, e);
-    free(beside);
+    pawl_code code = file_replace(path, &text, "report", e);
     bytes_close(&text);
     return code;
 }

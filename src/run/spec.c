@@ -7,15 +7,14 @@
 #include "run/spec.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "ckpt/ckpt.h"
+#include "conf/conf.h"
 #include "run/spec_field.h"
 
 /* Larger files are taken for something else than a spec. */
@@ -194,7 +193,7 @@ pawl_code spec_set(struct spec *spec, const char *assignment, struct pawl_error 
     const char *equals = strchr(assignment, '=');
     const char *dot = equals == NULL ? NULL : memchr(assignment, '.', (size_t)(equals - assignment));
     char shown[96], section[64], key[64];
-    spec_quote(assignment, strlen(assignment), shown, sizeof shown);
+    conf_quote(assignment, strlen(assignment), shown, sizeof shown);
     if (dot == NULL)
         return error_set(e, PAWL_SPEC, 0, "override %s: write section.key=value, as in run.steps=200", shown);
     snprintf(section, sizeof section, "%.*s", (int)(dot - assignment), assignment);
@@ -208,34 +207,14 @@ pawl_code spec_set(struct spec *spec, const char *assignment, struct pawl_error 
     return code == PAWL_OK ? PAWL_OK : error_set(e, code, 0, "override %s: %s", shown, inner.text);
 }
 
-static pawl_code read_whole(int fd, const char *path, struct bytes *out, struct pawl_error *e) {
-    char chunk[4096];
-    for (;;) {
-        ssize_t got = read(fd, chunk, sizeof chunk);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return error_set(e, error_code_of_errno(errno), errno, "reading spec %s", path);
-        if (got == 0) break;
-        bytes_put(out, chunk, (size_t)got);
-        if (out->size > SPEC_FILE_BYTES_MAX)
-            return error_set(e, PAWL_SPEC, 0, "%s has more than %u bytes: is it the spec?", path,
-                             SPEC_FILE_BYTES_MAX);
-    }
-    return out->failed ? error_set(e, PAWL_MEMORY, 0, "%s: no memory to read it", path) : PAWL_OK;
-}
-
-static pawl_code read_file(const char *path, struct bytes *out, struct pawl_error *e) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return error_set(e, error_code_of_errno(errno), errno, "opening spec %s", path);
-    pawl_code code = read_whole(fd, path, out, e);
-    close(fd);
-    return code;
-}
-
 pawl_code spec_load(const char *path, const char *const *sets, uint32_t set_count, struct spec *out,
                     struct pawl_error *e) {
     struct bytes text = {0};
     struct pawl_error inner;
-    pawl_code code = read_file(path, &text, e);
+    pawl_code code = file_read(path, SPEC_FILE_BYTES_MAX, "spec", &text, e);
+    if (code == PAWL_ARGUMENT) /* too long */
+        code = error_set(e, PAWL_SPEC, 0, "%s has more than %u bytes: is it the spec?", path,
+                         SPEC_FILE_BYTES_MAX);
     if (code == PAWL_OK) code = spec_read((const char *)text.data, text.size, path, out, e);
     bytes_close(&text);
     for (uint32_t i = 0; code == PAWL_OK && i < set_count; i++) code = spec_set(out, sets[i], e);

@@ -63,11 +63,6 @@ void spec_field_print(const struct spec_field *field, const void *base, struct b
 void spec_field_rule(const struct spec_field *field, char *out, size_t size);
 bool spec_field_missing(const struct spec_field *field, const void *base);
 
-/* Offset of the first byte that is not UTF-8, or `size`. */
-size_t spec_utf8_bad(const char *text, size_t size);
-/* `text` in quotes for a one-line message: control characters become '?', long texts end in "...". */
-void spec_quote(const char *text, size_t size, char *out, size_t out_size);
-
 /* Walks a YAML text of sections of scalars; refuses all else, naming `name`, line and column. `visit` is
  * called at each section (key and value null) and for each key; its error gets the position in front. */
 typedef pawl_code spec_visit(void *context, const char *section, const char *key,

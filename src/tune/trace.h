@@ -1,8 +1,8 @@
 /* Recorded failures: how many machines were there, and when some went.
  *
- * Two formats are read, told apart by their first line (bench/traces/README.md): counts over time (GPUs), and
- * additions and removals of named nodes. Every field is checked; errors name the line. Text in, arrays out:
- * the caller reads the file. Tested in tests/unit/tune_trace_test.c. */
+ * base/trace.h reads the lines: counts over time, and additions and removals of named nodes, of which only
+ * how many are there matters here. Out of order, or a removal where nobody is, is FORMAT with the line. Text
+ * in, arrays out: the caller reads the file. Tested in tests/unit/tune_trace_test.c. */
 #ifndef TUNE_TRACE_H
 #define TUNE_TRACE_H
 
@@ -20,6 +20,7 @@ struct trace_sample {
 struct trace {
     struct trace_sample *samples; /* times ascending, equal ones possible */
     uint32_t count;
+    uint32_t recorded;    /* of them, before the fall to 0 with which a recording ends */
     uint32_t per_machine; /* of what is counted: 4 GPUs (as in the recording at hand), 1 node */
 };
 

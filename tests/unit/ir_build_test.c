@@ -141,7 +141,7 @@ static void try_every_alive_set(enum ir_schedule schedule, uint32_t pipelines, u
         for (uint32_t w = 0; w < pipelines * stages; w++)
             if (plan->workers[w].alive != alive[w]) fail_msg("worker %u is not as alive as asked for", w);
         assert_valid(plan, ir_schedule_name(schedule));
-        if (set % 97 == 0) assert_int_equal(oracle_judge(plan), ORACLE_VALID);
+        if (set % 997 == 0) assert_int_equal(oracle_judge(plan), ORACLE_VALID);
         assert_balanced(plan);
         if (schedule == IR_GPIPE) assert_forwards_come_first(plan);
         ir_plan_free(plan);

@@ -173,7 +173,7 @@ static void the_place_of_an_error_is_line_and_column(void **state) {
     refused("run:\n  dir: x\n  sead: 3\n",
             "t.yaml:3:3: section run has no key \"sead\": did you mean run.seed?");
     refused("run:\n  dir: x\n  seed: x\n", "t.yaml:3:3: run.seed is \"x\"");
-    refused("run:\n  dir: [x\n", "t.yaml:2:8: run.dir is a list");
+    refused("run:\n  dir: [x]\n", "t.yaml:2:8: run.dir is a list");
     refused("run:\n  dir: \"x\n", "t.yaml:3:1: not YAML:");
     refused("run:\n dir: x\n  seed: 3\n", "t.yaml:3:7: not YAML:");
 }
@@ -195,12 +195,12 @@ static void whatever_is_no_section_of_scalars_is_refused(void **state) {
     refused("run: [5]\n", "section run needs its keys");
     refused("run: {dir: {x: y}}\n", "run.dir is a list or a mapping");
     refused("run: {[a]: 5}\n", "a key must be a plain name");
-    refused("? {a: b}\n: 5\n", "a section must be a plain name");
+    refused("? {a: b}\n: 5\n", "a key must be a plain name");
     refused("run: &a {dir: x}\n", "an anchor (&)");
     refused("run: {dir: &a x}\n", "an anchor (&)");
     refused("run: {dir: &a x, seed: *a}\n", "an anchor (&)");
     refused("run: {dir: *a}\n", "an alias (*)");
-    refused("run: *a\n", "section run needs its keys");
+    refused("run: *a\n", "an alias (*)");
     refused("run: !!map {dir: x}\n", "a tag (!)");
     refused("run: {seed: !!int 5}\n", "a tag (!)");
     refused_more("---\nrun: {}\n", "a second document");
@@ -384,8 +384,7 @@ static void a_valid_spec_passes_the_check(void **state) {
 static void fields_that_do_not_fit_together_are_refused(void **state) {
     (void)state;
     REFUSES("parallel.stages is 9 but model.layers is 8: use at most 8 stages", "parallel.stages=9");
-    REFUSES("parallel.pipelines is 4096 and parallel.stages 17, which makes 69632 workers: use at most 65536",
-            "parallel.pipelines=4096", "parallel.stages=17", "model.layers=32");
+    REFUSES("which makes 69632 workers", "parallel.pipelines=4096", "parallel.stages=17", "model.layers=32");
     REFUSES("model.width is 8 but model.heads is 3: use a width that is a multiple of the heads, as 9",
             "model.heads=3");
     REFUSES("model.vocabulary is 255 but data.format is bytes", "model.vocabulary=255");

@@ -1,0 +1,238 @@
+/* Runs one policy over the events: asks it at every change, keeps the time, writes down what was.
+ *
+ * A machine that comes is usable some time later; one that is lost before was never there. Changes at one
+ * time are one change. What is missing at time 0 is how the job starts and costs nothing. Tested in
+ * tests/unit/fleet_engine_test.c. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "fleet/clockwork.h"
+
+struct engine {
+    const struct fleet_job *job;
+    const struct fleet_policy *policy;
+    void *state;
+    bool *alive; /* [machines] usable */
+    uint32_t alive_count;
+    struct fleet_event *event; /* usable from, lost at; ascending */
+    uint32_t event_count;
+    uint32_t *lost, *joined; /* [machines] of the change at hand */
+    double iteration_s;
+    struct clockwork clock;
+    double machine_s;
+    struct fleet_run *run;
+    uint32_t sample_room;
+    struct pawl_error *e;
+};
+
+static int by_time(const void *a, const void *b) {
+    const struct fleet_event *x = a, *y = b;
+    if (x->at_s != y->at_s) return x->at_s < y->at_s ? -1 : 1;
+    if (x->joins != y->joins) return x->joins ? 1 : -1; /* who is replaced goes first */
+    return x->machine < y->machine ? -1 : x->machine > y->machine;
+}
+
+/* Events with the time that a coming machine needs; those that are lost before come not at all. */
+static pawl_code make_events(struct engine *g, const struct fleet_events *events) {
+    double ready_s = fleet_job_constant(g->job, "common", "node_ready_s");
+    uint32_t *coming = malloc(((size_t)events->machines + 1) * sizeof *coming);
+    g->event = malloc(((size_t)events->count + 1) * sizeof *g->event);
+    if (coming == NULL || g->event == NULL) {
+        free(coming);
+        return error_set(g->e, PAWL_MEMORY, 0, "no memory for %u events", events->count);
+    }
+    for (uint32_t m = 0; m < events->machines; m++) coming[m] = FLEET_NONE;
+    for (uint32_t i = 0; i < events->count; i++) {
+        struct fleet_event x = events->event[i];
+        if (x.joins) {
+            x.at_s += ready_s;
+            coming[x.machine] = g->event_count;
+        } else if (coming[x.machine] != FLEET_NONE) {
+            uint32_t join = coming[x.machine];
+            coming[x.machine] = FLEET_NONE;
+            if (g->event[join].at_s >= x.at_s) { /* both leave no trace */
+                g->event[join].machine = FLEET_NONE;
+                continue;
+            }
+        }
+        g->event[g->event_count++] = x;
+    }
+    free(coming);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < g->event_count; i++)
+        if (g->event[i].machine != FLEET_NONE) g->event[kept++] = g->event[i];
+    g->event_count = kept;
+    qsort(g->event, kept, sizeof *g->event, by_time);
+    return PAWL_OK;
+}
+
+static pawl_code add_sample(struct engine *g) {
+    struct fleet_run *run = g->run;
+    if (run->sample_count == g->sample_room) {
+        uint32_t room = g->sample_room == 0 ? 64 : 2 * g->sample_room;
+        struct pawl_sim_sample *more = realloc(run->samples, room * sizeof *more);
+        if (more == NULL) return error_set(g->e, PAWL_MEMORY, 0, "no memory for %u samples", room);
+        run->samples = more, g->sample_room = room;
+    }
+    const struct clockwork *c = &g->clock;
+    run->samples[run->sample_count++] = (struct pawl_sim_sample){
+        .at_s = c->now_s,
+        .alive = g->alive_count,
+        .rate = c->stop_left_s > 0 ? 0 : c->rate,
+        .counted = (uint64_t)c->at.counted,
+    };
+    return PAWL_OK;
+}
+
+static pawl_code advance(struct engine *g, double to_s) {
+    double runs_s = clockwork_runs_at(&g->clock);
+    pawl_code code = PAWL_OK;
+    g->machine_s += (to_s - g->clock.now_s) * g->alive_count;
+    if (g->clock.stop_left_s > 0 && runs_s < to_s) {
+        code = clockwork_advance(&g->clock, runs_s, g->e);
+        g->clock.stop_left_s = 0; /* whatever rounding left */
+        if (code == PAWL_OK) code = add_sample(g);
+    }
+    return code == PAWL_OK ? clockwork_advance(&g->clock, to_s, g->e) : code;
+}
+
+static void set_rate(struct engine *g, const struct fleet_answer *answer) {
+    g->iteration_s = (double)answer->iteration_ns * FLEET_NS;
+    double rate = answer->iteration_ns > 0 ? (double)g->job->batch / g->iteration_s : 0;
+    struct fleet_saving saving = fleet_job_saving(g->job, g->policy->name, g->iteration_s);
+    clockwork_set(&g->clock, rate, &saving);
+    if (answer->note != NULL) g->run->row.note = answer->note;
+}
+
+static void apply(struct engine *g, const struct fleet_answer *answer) {
+    struct pawl_sim_row *row = &g->run->row;
+    if (g->clock.stop_left_s == 0) clockwork_lose(&g->clock, answer->lost_iterations * g->iteration_s);
+    if (answer->rollback) clockwork_roll_back(&g->clock), row->rollbacks++;
+    if (answer->saved) clockwork_save(&g->clock);
+    if (answer->stop_s > 0 && answer->iteration_ns > 0)
+        clockwork_stop(&g->clock, answer->stop_s), row->stops++;
+    if (answer->iteration_ns == 0) g->clock.stop_left_s = 0;
+    set_rate(g, answer);
+}
+
+/* All events of the time of event `i`; returns the first after them. */
+static uint32_t gather(struct engine *g, uint32_t i, struct fleet_change *change) {
+    double at_s = g->event[i].at_s;
+    *change = (struct fleet_change){.lost = g->lost, .joined = g->joined};
+    for (; i < g->event_count && g->event[i].at_s == at_s; i++) {
+        const struct fleet_event *x = &g->event[i];
+        g->alive[x->machine] = x->joins;
+        if (x->joins)
+            g->joined[change->joined_count++] = x->machine;
+        else
+            g->lost[change->lost_count++] = x->machine;
+    }
+    g->alive_count = g->alive_count + change->joined_count - change->lost_count;
+    return i;
+}
+
+static pawl_code start(struct engine *g, const struct fleet_events *events, uint32_t *next) {
+    struct fleet_answer answer = {0};
+    struct fleet_change change;
+    for (uint32_t m = 0; m < events->machines; m++) g->alive[m] = m < events->present;
+    g->alive_count = events->present;
+    if (g->event_count > 0 && g->event[0].at_s <= 0) *next = gather(g, 0, &change);
+    pawl_code code = g->policy->start(g->job, g->alive, &g->state, &answer, g->e);
+    if (code != PAWL_OK) return code;
+    set_rate(g, &answer);
+    return add_sample(g);
+}
+
+static pawl_code run_events(struct engine *g, const struct fleet_events *events, double seconds,
+                            const bool *stop) {
+    struct pawl_sim_row *row = &g->run->row;
+    uint32_t i = 0;
+    pawl_code code = start(g, events, &i);
+    while (code == PAWL_OK && i < g->event_count &&
+           g->event[i].at_s <= seconds) { /* the last of a trace is at its end */
+        struct fleet_change change;
+        struct fleet_answer answer = {0};
+        if (stop != NULL && *(const volatile bool *)stop)
+            return error_set(g->e, PAWL_CANCELLED, 0, "the simulation was stopped");
+        code = advance(g, g->event[i].at_s);
+        i = gather(g, i, &change);
+        row->failures += change.lost_count;
+        row->joins += change.joined_count;
+        if (code == PAWL_OK) code = g->policy->change(g->state, &change, &answer, g->e);
+        if (code != PAWL_OK) return code;
+        apply(g, &answer);
+        code = add_sample(g);
+    }
+    if (code == PAWL_OK) code = advance(g, seconds);
+    return code == PAWL_OK ? add_sample(g) : code;
+}
+
+/* What a cluster makes that never fails and never saves. */
+static pawl_code fault_free(struct engine *g, uint32_t machines, double *rate) {
+    struct fleet_answer answer = {0};
+    void *state = NULL;
+    bool *all = (bool *)malloc(machines);
+    if (all == NULL) return error_set(g->e, PAWL_MEMORY, 0, "no memory for %u machines", machines);
+    memset(all, true, machines);
+    pawl_code code = g->policy->start(g->job, all, &state, &answer, g->e);
+    *rate = answer.iteration_ns > 0 ? (double)g->job->batch / ((double)answer.iteration_ns * FLEET_NS) : 0;
+    g->policy->close(state);
+    free(all);
+    return code;
+}
+
+static void finish_row(struct engine *g, double seconds, double free_rate) {
+    struct pawl_sim_row *row = &g->run->row;
+    const struct clockwork *c = &g->clock;
+    row->policy = g->policy->name;
+    row->seconds = seconds;
+    row->goodput = c->at.counted / seconds;
+    row->relative = free_rate > 0 ? row->goodput / free_rate : 0;
+    row->throughput = c->at.useful_s > 0 ? c->at.counted / c->at.useful_s : 0;
+    row->availability = (c->at.useful_s + c->lost_s + c->saving_s) / seconds;
+    row->ettr = c->at.useful_s / seconds;
+    row->lost_s = c->lost_s, row->stopped_s = c->stopped_s;
+    row->saving_s = c->saving_s, row->idle_s = c->idle_s;
+    row->worker_hours = g->machine_s / 3600;
+    double price = row->worker_hours * fleet_job_constant(g->job, "common", "price_per_hour");
+    row->cost = c->at.counted > 0 ? price / c->at.counted * 1e6 : 0;
+    /* What it could not do for a while is no reason why it cannot run. */
+    if (row->note == NULL || c->at.counted > 0) row->note = "";
+}
+
+static void engine_close(struct engine *g) {
+    g->policy->close(g->state);
+    clockwork_close(&g->clock);
+    free(g->alive);
+    free(g->event);
+    free(g->lost);
+    free(g->joined);
+}
+
+pawl_code fleet_engine_run(const struct fleet_job *job, const struct fleet_policy *policy,
+                           const struct fleet_events *events, double seconds, const bool *stop,
+                           struct fleet_run *out, struct pawl_error *e) {
+    uint32_t machines = events->machines;
+    struct engine g = {.job = job, .policy = policy, .run = out, .e = e};
+    double free_rate = 0;
+    *out = (struct fleet_run){0};
+    clockwork_init(&g.clock);
+    g.alive = (bool *)calloc(machines, sizeof *g.alive);
+    g.lost = calloc(machines, sizeof *g.lost);
+    g.joined = calloc(machines, sizeof *g.joined);
+    pawl_code code = PAWL_OK;
+    if (g.alive == NULL || g.lost == NULL || g.joined == NULL)
+        code = error_set(e, PAWL_MEMORY, 0, "no memory for %u machines", machines);
+    if (code == PAWL_OK) code = make_events(&g, events);
+    if (code == PAWL_OK) code = run_events(&g, events, seconds, stop);
+    if (code == PAWL_OK) code = fault_free(&g, machines, &free_rate);
+    if (code == PAWL_OK) finish_row(&g, seconds, free_rate);
+    engine_close(&g);
+    if (code != PAWL_OK) {
+        free(out->samples);
+        *out = (struct fleet_run){0};
+    }
+    return code;
+}

@@ -1,0 +1,157 @@
+/* A schedule as ir_plan: instructions with their neighbours, I and W joined where nobody waits for the I, and
+ * R and S.
+ *
+ * To join more, each W's place in a list goes to the youngest micro-batch that still lacks it: they all take
+ * the same time there and free the same memory.
+ *
+ * A worker's R of a chunk comes after all it executes up to the chunk's last gradient anywhere, before what
+ * starts later; chunks in the order in which their gradients end. So an R never waits for something that
+ * waits for it: every worker's list is sorted by the schedule's times, and each R has one time for all. */
+#include "plan/list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct emit {
+    const struct list_problem *problem;
+    const struct list_schedule *schedule;
+    struct ir_plan *plan;
+    uint32_t *log;   /* [count] codes, worker by worker */
+    uint64_t *at;    /* [count] their starts */
+    uint32_t *stack; /* [cells] */
+    uint32_t *first; /* [workers + 1] */
+    uint64_t *chunk_end;
+    uint32_t *chunk_order; /* by end */
+};
+
+static pawl_code append(struct emit *m, uint32_t worker, struct ir_instruction in, struct pawl_error *e) {
+    uint32_t stages = m->plan->stages;
+    return ir_plan_append(m->plan, worker / stages, worker % stages, in, e);
+}
+
+static pawl_code append_step(struct emit *m, uint32_t worker, uint32_t chunk, struct pawl_error *e) {
+    struct ir_instruction in = {IR_R, chunk, IR_NONE, IR_NONE, IR_NONE, IR_NONE};
+    pawl_code code = append(m, worker, in, e);
+    in.op = IR_S;
+    return code ? code : append(m, worker, in, e);
+}
+
+/* An I, the W right after it, and the receiver of the gradient does not start before W's end. */
+static bool can_join(const struct emit *m, uint32_t at, uint32_t end) {
+    const struct list_problem *p = m->problem;
+    uint32_t code = m->log[at], cell = list_cell(code), w = list_code(cell, LIST_W);
+    if (p->options->backward != PLAN_SELECTIVE || at + 1 >= end || m->log[at + 1] != w) return false;
+    if (p->chunk_of[cell] == 0) return true;
+    uint32_t to = cell - p->microbatches;
+    if (list_host(p, to) == list_host(p, cell)) return true; /* follows on the same worker in any case */
+    uint64_t there = m->at[at] + sim_duration(p->costs, list_host(p, cell), p->chunk_of[cell], IR_B) +
+                     list_delay_back(p, cell);
+    return there <= *list_start(p, m->schedule, list_code(to, LIST_I));
+}
+
+static enum ir_op op_of(const struct emit *m, enum list_op op, bool joined) {
+    static const enum ir_op ops[LIST_OPS] = {IR_F, IR_I, IR_W, IR_C, IR_O, IR_L};
+    return op == LIST_I && (joined || !m->problem->split) ? IR_B : ops[op];
+}
+
+static pawl_code emit_worker(struct emit *m, uint32_t worker, struct pawl_error *e) {
+    const struct list_problem *p = m->problem;
+    const struct plan_route *r = p->route;
+    uint32_t end = m->first[worker + 1], stepped = 0, holds = m->plan->workers[worker].hold_count;
+    pawl_code code = ir_plan_reserve(m->plan, worker, end - m->first[worker] + 2 * holds, e);
+    for (uint32_t i = m->first[worker]; !code && i < end; i++) {
+        uint32_t cell = list_cell(m->log[i]), number = cell % p->microbatches;
+        for (; !code && stepped < p->chunks && m->chunk_end[m->chunk_order[stepped]] < m->at[i]; stepped++)
+            if (ir_plan_holds(m->plan, worker, m->chunk_order[stepped]))
+                code = append_step(m, worker, m->chunk_order[stepped], e);
+        bool joined = list_op_of(m->log[i]) == LIST_I && can_join(m, i, end);
+        if (!code)
+            code = append(m, worker,
+                          plan_route_instruction(r, op_of(m, list_op_of(m->log[i]), joined),
+                                                 cell / (p->chunks * p->microbatches), p->chunk_of[cell],
+                                                 number),
+                          e);
+        i += joined;
+    }
+    for (; !code && stepped < p->chunks; stepped++)
+        if (ir_plan_holds(m->plan, worker, m->chunk_order[stepped]))
+            code = append_step(m, worker, m->chunk_order[stepped], e);
+    return code;
+}
+
+static void split_log(struct emit *m) {
+    const struct list_problem *p = m->problem;
+    const struct list_schedule *s = m->schedule;
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint32_t cell = list_cell(s->log[i]), chunk = p->chunk_of[cell];
+        uint64_t end = list_end(p, s, s->log[i]);
+        if (end > m->chunk_end[chunk]) m->chunk_end[chunk] = end;
+        m->first[list_host(p, cell) + 1]++;
+    }
+    for (uint32_t w = 0; w < p->workers; w++) m->first[w + 1] += m->first[w];
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint32_t place = m->first[list_host(p, list_cell(s->log[i]))]++;
+        m->log[place] = s->log[i];
+        m->at[place] = *list_start(p, s, s->log[i]);
+    }
+    for (uint32_t w = p->workers; w > 0; w--) m->first[w] = m->first[w - 1];
+    m->first[0] = 0;
+}
+
+/* Take the youngest of a chunk from the stack. */
+static uint32_t youngest(struct emit *m, uint32_t *count, uint16_t chunk) {
+    uint32_t at = *count - 1, cell;
+    while (m->problem->chunk_of[m->stack[at]] != chunk) at--;
+    cell = m->stack[at];
+    memmove(m->stack + at, m->stack + at + 1, (--*count - at) * sizeof *m->stack);
+    return cell;
+}
+
+static void pair_weights(struct emit *m, uint32_t worker) {
+    uint32_t count = 0;
+    for (uint32_t i = m->first[worker]; i < m->first[worker + 1]; i++) {
+        uint32_t cell = list_cell(m->log[i]);
+        if (list_op_of(m->log[i]) == LIST_I) m->stack[count++] = cell;
+        if (list_op_of(m->log[i]) == LIST_W)
+            m->log[i] = list_code(youngest(m, &count, m->problem->chunk_of[cell]), LIST_W);
+    }
+}
+
+static void sort_chunks(struct emit *m) {
+    for (uint32_t c = 0; c < m->problem->chunks; c++) {
+        uint32_t at = c;
+        for (; at > 0 && m->chunk_end[m->chunk_order[at - 1]] > m->chunk_end[c]; at--)
+            m->chunk_order[at] = m->chunk_order[at - 1];
+        m->chunk_order[at] = c;
+    }
+}
+
+pawl_code list_emit(struct list_problem *p, const struct list_schedule *s, struct ir_plan **out,
+                    struct pawl_error *e) {
+    struct emit m = {.problem = p, .schedule = s, .plan = p->plan};
+    pawl_code code = PAWL_OK;
+    m.log = malloc(s->count * sizeof *m.log);
+    m.at = malloc(s->count * sizeof *m.at);
+    m.stack = malloc(p->cells * sizeof *m.stack);
+    m.first = calloc((size_t)p->workers + 2, sizeof *m.first);
+    m.chunk_end = calloc(p->chunks, sizeof *m.chunk_end);
+    m.chunk_order = calloc(p->chunks, sizeof *m.chunk_order);
+    if (!m.log || !m.at || !m.stack || !m.first || !m.chunk_end || !m.chunk_order)
+        code = error_set(e, PAWL_MEMORY, 0, "no memory for a plan of %u instructions", s->count);
+    if (!code) {
+        split_log(&m);
+        sort_chunks(&m);
+    }
+    for (uint32_t w = 0; !code && w < p->workers; w++) {
+        if (p->options->backward == PLAN_SELECTIVE) pair_weights(&m, w);
+        if (p->route->alive[w]) code = emit_worker(&m, w, e);
+    }
+    free(m.log);
+    free(m.at);
+    free(m.stack);
+    free(m.first);
+    free(m.chunk_end);
+    free(m.chunk_order);
+    if (!code) *out = m.plan, p->plan = NULL;
+    return code;
+}

@@ -1,0 +1,159 @@
+/* Stages shared beyond their peers: workers that hold a neighbouring chunk as well, as many as pay.
+ *
+ * Where bubbles are scarce a dead worker costs its own stage 1/D, since only its peers take its work. Helpers
+ * spread it over neighbour stages. Their numbers are tried one after the other by the load that they leave on
+ * the busiest worker, which is quick; a number counts only if it shortens the load by min_gain over the last
+ * that counted. The largest of those are ordered in earnest, under memory that the copied state makes
+ * smaller, fewer helpers first: more are taken only if the period, too, is shorter by min_gain than with
+ * fewer. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/make.h"
+
+#define CANDIDATES_MAX 16u
+#define ORDERED_MAX    3u /* candidates ordered in earnest */
+/* Beyond so many cells of the plan the number of helpers is doubled from try to try. */
+#define CELLS_FOR_ALL 20000u
+
+struct candidates {
+    struct plan_share share[CANDIDATES_MAX];
+    uint32_t count;
+};
+
+static void candidates_close(struct candidates *c) {
+    for (uint32_t i = 0; i < c->count; i++) plan_share_close(&c->share[i]);
+    c->count = 0;
+}
+
+static bool gains(uint64_t now, uint64_t before, double min_gain) {
+    return (double)now <= (double)before * (1 - min_gain);
+}
+
+/* What a worker's device has left for one more chunk: beside its own state, and a micro-batch of each. */
+static pawl_code find_room(const struct make *m, uint64_t **out) {
+    *out = NULL;
+    uint64_t *device = plan_device_bytes(m->request);
+    if (device == NULL) return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
+    uint64_t widest = 0;
+    for (uint32_t c = 0; c < m->costs->chunks; c++)
+        if (m->costs->chunk[c].full > widest) widest = m->costs->chunk[c].full;
+    bool known = false;
+    for (uint32_t w = 0; w < m->worker_count; w++) {
+        const struct sim_chunk *own = &m->costs->chunk[w % m->costs->stages];
+        uint64_t used = own->state + own->full + widest;
+        known |= device[w] > 0;
+        device[w] = device[w] == 0 ? UINT64_MAX : device[w] > used ? device[w] - used : 0;
+    }
+    if (known)
+        *out = device;
+    else
+        free(device);
+    return PAWL_OK;
+}
+
+/* Numbers of helpers worth ordering, ascending; the first try, with none, gives the load to beat. */
+static pawl_code find_candidates(struct make *m, const uint64_t *room, struct candidates *out) {
+    uint64_t cells = (uint64_t)m->worker_count * m->request->microbatches, best = UINT64_MAX;
+    uint32_t most = m->worker_count < 4 * m->request->stages ? m->worker_count : 4 * m->request->stages;
+    uint32_t next = 0, useless = 0;
+    while (next <= most && out->count < CANDIDATES_MAX && useless <= m->request->stages) {
+        struct plan_share s = {0};
+        pawl_code code =
+            plan_share_route(m->costs, m->request->microbatches, m->normal.alive, next, room, &s, m->e);
+        if (code != PAWL_OK) return code;
+        bool good = best != UINT64_MAX && gains(s.load, best, m->min_gain);
+        useless = good ? 0 : useless + 1;
+        if (best == UINT64_MAX || good) best = s.load;
+        if (good)
+            out->share[out->count++] = s;
+        else
+            plan_share_close(&s);
+        next = next == 0 || cells <= CELLS_FOR_ALL ? next + 1 : 2 * next;
+    }
+    return PAWL_OK;
+}
+
+/* The copied state takes room from micro-batches, where room is what limits them. */
+static void take_room(struct make *m, const struct plan_share *s, const uint64_t *room) {
+    bool asked = m->request->memory != 0 || m->request->worker_memory != NULL;
+    for (uint32_t i = 0; i < s->helper_count && m->costs->limit != NULL && room != NULL && !asked; i++) {
+        uint64_t *limit = &m->costs->limit[s->helpers[i].worker],
+                 state = m->costs->chunk[s->helpers[i].chunk].state;
+        *limit = *limit > state ? *limit - state : 0;
+    }
+}
+
+struct ordered {
+    struct ir_plan *ir;
+    struct sim_result times;
+};
+
+static void keep(struct make *m, struct plan_share *s, struct ordered *o) {
+    ir_plan_free(m->ir);
+    sim_result_close(&m->times);
+    plan_route_free(m->route);
+    m->ir = o->ir;
+    m->times = o->times;
+    m->route = s->route;
+    free(m->helpers);
+    m->helpers = s->helpers;
+    m->helper_count = s->helper_count;
+    s->route = NULL;
+    s->helpers = NULL;
+    s->helper_count = 0;
+}
+
+/* Orders the candidate and takes it if it is better by min_gain than what there is. */
+static pawl_code try_candidate(struct make *m, struct plan_share *s, const uint64_t *room,
+                               const uint64_t *limit) {
+    struct ordered o = {0};
+    size_t size = m->worker_count * sizeof *limit;
+    uint64_t *former = limit != NULL ? malloc(size) : NULL;
+    if (limit != NULL && former == NULL)
+        return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
+    if (limit != NULL) {
+        memcpy(former, m->costs->limit, size);
+        memcpy(m->costs->limit, limit, size);
+        take_room(m, s, room);
+    }
+    pawl_code code = make_order(m, s->route, 0, &o.ir, &o.times);
+    bool good = code == PAWL_OK && gains(o.times.period, m->times.period, m->min_gain);
+    if (good) {
+        keep(m, s, &o);
+    } else {
+        ir_plan_free(o.ir);
+        sim_result_close(&o.times);
+        if (limit != NULL) memcpy(m->costs->limit, former, size);
+    }
+    free(former);
+    return code == PAWL_PLAN ? PAWL_OK : code; /* no room for micro-batches left: not this one */
+}
+
+static pawl_code try_candidates(struct make *m, struct candidates *c, const uint64_t *room) {
+    uint64_t *limit = NULL; /* without helpers */
+    if (m->costs->limit != NULL) {
+        limit = malloc(m->worker_count * sizeof *limit);
+        if (limit == NULL)
+            return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
+        memcpy(limit, m->costs->limit, m->worker_count * sizeof *limit);
+    }
+    pawl_code code = PAWL_OK;
+    uint32_t first = c->count > ORDERED_MAX ? c->count - ORDERED_MAX : 0;
+    for (uint32_t i = first; code == PAWL_OK && i < c->count; i++)
+        code = try_candidate(m, &c->share[i], room, limit);
+    free(limit);
+    return code;
+}
+
+pawl_code make_share(struct make *m) {
+    uint64_t *room = NULL;
+    struct candidates c = {.count = 0};
+    if (make_peers_only(m) || !gains(m->bound, m->times.period, m->min_gain)) return PAWL_OK;
+    pawl_code code = find_room(m, &room);
+    if (code == PAWL_OK) code = find_candidates(m, room, &c);
+    if (code == PAWL_OK) code = try_candidates(m, &c, room);
+    candidates_close(&c);
+    free(room);
+    return code;
+}

@@ -1,0 +1,384 @@
+/* Requests: what is refused and how, what a plan says of itself, warnings, limits, sharing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "ir/ir.h"
+#include "kit/near.h"
+#include "plan/plan.h"
+
+static struct pawl_plan_request small(enum pawl_policy policy) {
+    return (struct pawl_plan_request){.pipelines = 3, .stages = 4, .microbatches = 6, .policy = policy};
+}
+
+static struct pawl_plan *made(const struct pawl_plan_request *r) {
+    struct pawl_plan *plan = NULL;
+    struct pawl_error e = {0};
+    if (pawl_plan_make(r, &plan, &e) != PAWL_OK) fail_msg("%s", e.text);
+    return plan;
+}
+
+static void refused(struct pawl_plan_request r, pawl_code wanted, const char *text) {
+    struct pawl_plan *plan = NULL;
+    struct pawl_error e = {0};
+    pawl_code code = pawl_plan_make(&r, &plan, &e);
+    if (code != wanted) fail_msg("%s (%s), wanted %s", pawl_code_name(code), e.text, pawl_code_name(wanted));
+    if (strstr(e.text, text) == NULL) fail_msg("\"%s\" does not say \"%s\"", e.text, text);
+}
+
+static void impossible_sizes_are_refused(void **state) {
+    (void)state;
+    struct pawl_plan_request r = small(PAWL_POLICY_PAWL);
+    r.pipelines = 0;
+    refused(r, PAWL_ARGUMENT, "pipelines: 0: give 1 to 4096");
+    r.pipelines = 4097;
+    refused(r, PAWL_ARGUMENT, "pipelines: 4097");
+    r = small(PAWL_POLICY_PAWL);
+    r.stages = 1025;
+    refused(r, PAWL_ARGUMENT, "stages: 1025: give 1 to 1024");
+    r = small(PAWL_POLICY_PAWL);
+    r.microbatches = 0;
+    refused(r, PAWL_ARGUMENT, "microbatches: 0");
+    r = small(PAWL_POLICY_PAWL);
+    r.pipelines = 4096, r.stages = 1024;
+    refused(r, PAWL_ARGUMENT, "are 4194304 workers: at most 65536");
+    r.pipelines = 64, r.microbatches = 16384;
+    refused(r, PAWL_ARGUMENT, "too many");
+    r = small(PAWL_POLICY_INTERLEAVED);
+    r.chunks_per_stage = 65;
+    refused(r, PAWL_ARGUMENT, "chunks_per_stage: 65");
+    r = small((enum pawl_policy)99);
+    refused(r, PAWL_ARGUMENT, "policy: 99");
+}
+
+static void the_dead_are_named_when_they_cannot_be(void **state) {
+    (void)state;
+    struct pawl_plan_request r = small(PAWL_POLICY_RECYCLE);
+    struct pawl_worker_at dead[] = {{0, 2}, {3, 1}, {1, 2}, {2, 2}};
+    r.dead = dead;
+    r.dead_count = 2;
+    refused(r, PAWL_ARGUMENT, "there is no worker 3:1 among 3 pipelines of 4 stages");
+    dead[1] = (struct pawl_worker_at){0, 2};
+    refused(r, PAWL_ARGUMENT, "worker 0:2 is named twice");
+    dead[1] = (struct pawl_worker_at){0, 4};
+    refused(r, PAWL_ARGUMENT, "no worker 0:4");
+    dead[1] = (struct pawl_worker_at){0, 0};
+    r.dead_count = 4;
+    refused(r, PAWL_STAGE_LOST, "stage 2 has no live worker");
+    r.dead_count = 0;
+    r.failures = 9;
+    refused(r, PAWL_STAGE_LOST, "9 failures are more than the 8");
+    r.pipelines = 1;
+    r.failures = 1;
+    refused(r, PAWL_STAGE_LOST, "1 failures are more than the 0");
+}
+
+static void numbers_out_of_range_are_refused(void **state) {
+    (void)state;
+    struct pawl_plan_request r = small(PAWL_POLICY_RECYCLE);
+    double limits[12];
+    r.memory = NAN;
+    refused(r, PAWL_ARGUMENT, "memory: nan");
+    r.memory = -1;
+    refused(r, PAWL_ARGUMENT, "memory: -1");
+    r.memory = 0.5;
+    refused(r, PAWL_PLAN, "worker 0:0: memory for micro-batches is 0, one needs 1");
+    r.memory = 5;
+    r.memory_in_bytes = true;
+    refused(r, PAWL_ARGUMENT, "memory in bytes needs a profile");
+    r = small(PAWL_POLICY_RECYCLE);
+    for (int i = 0; i < 12; i++) limits[i] = 5;
+    limits[6] = INFINITY;
+    r.worker_memory = limits;
+    refused(r, PAWL_ARGUMENT, "memory of worker 1:2: inf");
+    r = small(PAWL_POLICY_RECYCLE);
+    r.min_gain = 1.5;
+    refused(r, PAWL_ARGUMENT, "min_gain: 1.5");
+    r = small(PAWL_POLICY_RECYCLE);
+    r.time_limit_s = -1;
+    refused(r, PAWL_ARGUMENT, "time_limit_s: -1");
+    r = small(PAWL_POLICY_RECYCLE);
+    r.search_s = NAN;
+    refused(r, PAWL_ARGUMENT, "search_s: nan");
+    r = small(PAWL_POLICY_1F1B);
+    r.exact = true;
+    refused(r, PAWL_ARGUMENT, "exact: policy 1f1b has an order of its own");
+    r.policy = PAWL_POLICY_RECYCLE;
+    r.engine = "gurobi";
+    refused(r, PAWL_ARGUMENT, "engine: \"gurobi\"");
+}
+
+static void a_profile_that_is_wrong_is_refused(void **state) {
+    (void)state;
+    struct pawl_profile *p = NULL;
+    struct pawl_error e;
+    assert_int_equal(pawl_profile_uniform(4, 1, 1, 1, 0, &p, &e), PAWL_OK);
+    struct pawl_plan_request r = small(PAWL_POLICY_RECYCLE);
+    r.profile = p;
+    p->stage[2].input_grad = NAN;
+    refused(r, PAWL_ARGUMENT, "stage 2: input_grad is nan");
+    p->stage[2].input_grad = 1e12;
+    p->stage[1].forward = 1e12;
+    refused(r, PAWL_ARGUMENT, "chunk");
+    pawl_profile_free(p);
+}
+
+static void every_policy_has_a_name_that_reads_back(void **state) {
+    (void)state;
+    enum pawl_policy got;
+    struct pawl_error e = {0};
+    for (int i = 0; i < PAWL_POLICY_COUNT; i++) {
+        assert_int_equal(pawl_policy_parse(pawl_policy_name((enum pawl_policy)i), &got, &e), PAWL_OK);
+        assert_int_equal(got, i);
+    }
+    assert_int_equal(pawl_policy_parse("zb-h3", &got, &e), PAWL_ARGUMENT);
+    assert_non_null(strstr(e.text, "\"zb-h3\": there are gpipe"));
+    for (int i = 0; i < PAWL_PLAN_FORMAT_COUNT; i++)
+        assert_string_not_equal(pawl_plan_format_name((enum pawl_plan_format)i), "?");
+}
+
+static void a_plan_says_what_its_workers_do(void **state) {
+    (void)state;
+    struct pawl_worker_at dead = {1, 2};
+    for (int policy = 0; policy < PAWL_POLICY_COUNT; policy++) {
+        struct pawl_plan_request r = small((enum pawl_policy)policy);
+        r.microbatches = 8; /* interleaved wants a multiple of the stages */
+        r.dead = &dead;
+        r.dead_count = 1;
+        struct pawl_plan *plan = made(&r);
+        const struct pawl_plan_summary *s = pawl_plan_summary(plan);
+        struct pawl_plan_worker w;
+        struct pawl_error e;
+        uint64_t count = 0, forwards = 0;
+        uint32_t alive = 0;
+        for (uint32_t p = 0; p < 3; p++)
+            for (uint32_t stage = 0; stage < 4; stage++) {
+                assert_int_equal(pawl_plan_worker(plan, p, stage, &w, &e), PAWL_OK);
+                count += w.instruction_count;
+                alive += w.alive;
+                assert_true(w.alive || w.instruction_count == 0);
+                double busy = 0;
+                for (uint32_t i = 0; i < w.instruction_count; i++) {
+                    forwards += w.instructions[i].op == 'F';
+                    if (w.instructions[i].op != 'R') busy += w.instructions[i].end - w.instructions[i].start;
+                    if (i > 0) assert_true(w.instructions[i].start >= w.instructions[i - 1].end - 1e-9);
+                }
+                assert_double(busy, w.busy, 1e-6);
+                assert_true(!w.alive || w.peak_memory >= 1);
+            }
+        assert_int_equal(count, s->instructions);
+        assert_int_equal(forwards, 3u * s->chunks * 8);
+        assert_int_equal(alive, 11);
+        assert_int_equal(s->alive, 11);
+        assert_true(s->period >= s->lower_bound);
+        assert_true(s->period <= s->makespan);
+        assert_double(s->gap, (s->period - s->lower_bound) / s->lower_bound, 1e-12);
+        assert_true(s->planning_ms >= s->check_ms && s->check_ms > 0);
+        assert_true(s->fault_free > 0);
+        assert_int_equal(pawl_plan_worker(plan, 3, 0, &w, &e), PAWL_ARGUMENT);
+        assert_int_equal(pawl_plan_worker(plan, 0, 4, &w, &e), PAWL_ARGUMENT);
+        pawl_plan_free(plan);
+    }
+}
+
+static void the_same_request_gives_the_same_plan(void **state) {
+    (void)state;
+    struct pawl_worker_at dead = {1, 2};
+    struct pawl_plan_request r = small(PAWL_POLICY_PAWL);
+    r.dead = &dead;
+    r.dead_count = 1;
+    r.memory = 5;
+    struct pawl_plan *a = made(&r), *b = made(&r);
+    struct bytes x = {0}, y = {0};
+    ir_encode(a->ir, &x);
+    ir_encode(b->ir, &y);
+    assert_int_equal(x.size, y.size);
+    assert_memory_equal(x.data, y.data, x.size);
+    bytes_close(&x);
+    bytes_close(&y);
+    pawl_plan_free(a);
+    pawl_plan_free(b);
+}
+
+static void limits_hold_and_are_counted_in_micro_batches(void **state) {
+    (void)state;
+    static const enum pawl_policy policies[] = {PAWL_POLICY_DECOUPLED, PAWL_POLICY_RECYCLE, PAWL_POLICY_PAWL};
+    struct pawl_worker_at dead = {1, 2};
+    for (size_t k = 0; k < 3; k++)
+        for (double limit = 4; limit <= 7; limit++) {
+            struct pawl_plan_request r = small(policies[k]);
+            r.dead = &dead;
+            r.dead_count = 1;
+            r.memory = limit;
+            struct pawl_plan *plan = made(&r);
+            assert_string_equal(pawl_plan_summary(plan)->memory_unit, "microbatches");
+            for (uint32_t i = 0; i < 12; i++) {
+                struct pawl_plan_worker w;
+                assert_int_equal(pawl_plan_worker(plan, i / 4, i % 4, &w, NULL), PAWL_OK);
+                if (w.peak_memory > limit) fail_msg("worker %u stores %g of %g", i, w.peak_memory, limit);
+            }
+            pawl_plan_free(plan);
+        }
+}
+
+static void a_fixed_order_that_does_not_fit_is_refused_with_the_policy(void **state) {
+    (void)state;
+    struct pawl_plan_request r = small(PAWL_POLICY_GPIPE);
+    r.memory = 4;
+    refused(r, PAWL_PLAN, "policy gpipe, whose order is its own: ");
+    r.policy = PAWL_POLICY_1F1B;
+    pawl_plan_free(made(&r));
+}
+
+static void memory_of_chunks_is_shown_in_micro_batches_of_a_stage(void **state) {
+    (void)state;
+    struct pawl_plan_request r = small(PAWL_POLICY_ZB_V);
+    r.pipelines = 1;
+    r.microbatches = 12;
+    struct pawl_plan *plan = made(&r);
+    assert_int_equal(pawl_plan_summary(plan)->chunks, 8);
+    struct pawl_plan_worker w;
+    for (uint32_t s = 0; s < 4; s++) {
+        assert_int_equal(pawl_plan_worker(plan, 0, s, &w, NULL), PAWL_OK);
+        if (w.peak_memory > 4) fail_msg("stage %u stores %g micro-batches, zb-v at most 4", s, w.peak_memory);
+    }
+    pawl_plan_free(plan);
+}
+
+static void bytes_come_from_the_device_beside_the_state(void **state) {
+    (void)state;
+    struct pawl_profile *p = NULL;
+    struct pawl_error e;
+    assert_int_equal(pawl_profile_uniform(4, 1, 1, 1, 0, &p, &e), PAWL_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        p->stage[i].state_bytes = 1000;
+        p->stage[i].activation_bytes = 100;
+    }
+    p->memory_bytes = 1400;
+    struct pawl_plan_request r = small(PAWL_POLICY_RECYCLE);
+    r.profile = p;
+    struct pawl_plan *plan = made(&r);
+    assert_string_equal(pawl_plan_summary(plan)->memory_unit, "bytes");
+    struct pawl_plan_worker w;
+    assert_int_equal(pawl_plan_worker(plan, 0, 0, &w, NULL), PAWL_OK);
+    assert_true(w.peak_memory <= 400 && w.peak_memory >= 100);
+    pawl_plan_free(plan);
+    p->memory_bytes = 1000;
+    refused(r, PAWL_PLAN, "worker 0:0: its weights and optimizer take 1000 bytes of a memory of 1000");
+    p->memory_bytes = 1099;
+    refused(r, PAWL_PLAN, "worker 0:0: memory for micro-batches is 99 bytes, one needs 100");
+    r.memory = 2;
+    pawl_plan_free(made(&r)); /* what is asked for counts instead of the device */
+    pawl_profile_free(p);
+}
+
+static void a_slow_worker_gets_less_from_pawl(void **state) {
+    (void)state;
+    struct pawl_profile *p = NULL;
+    struct pawl_error e;
+    assert_int_equal(pawl_profile_uniform(2, 1, 1, 1, 0, &p, &e), PAWL_OK);
+    struct pawl_worker_cost slow = {.pipeline = 0, .stage = 1, .slow = 2};
+    p->worker = &slow;
+    p->worker_count = 1;
+    struct pawl_plan_request r = {.pipelines = 4, .stages = 2, .microbatches = 14, .profile = p};
+    r.policy = PAWL_POLICY_RECYCLE;
+    struct pawl_plan *recycle = made(&r);
+    r.policy = PAWL_POLICY_PAWL;
+    r.no_move = true;
+    struct pawl_plan *pawl = made(&r);
+    assert_double(pawl_plan_summary(recycle)->period, 14 * 6, 0);
+    assert_double(pawl_plan_summary(pawl)->period, 16 * 3, 0); /* 56 over a speed of 3.5 */
+    pawl_plan_free(recycle);
+    pawl_plan_free(pawl);
+    p->worker = NULL;
+    p->worker_count = 0;
+    pawl_profile_free(p);
+}
+
+static void warnings_say_what_was_done(void **state) {
+    (void)state;
+    struct pawl_profile *p = NULL;
+    struct pawl_error e;
+    assert_int_equal(pawl_profile_uniform(8, 1, 1, 1, 0, &p, &e), PAWL_OK);
+    p->memory_bytes = 1000;
+    struct pawl_worker_cost far = {.pipeline = 7, .stage = 7, .slow = 2};
+    p->worker = &far;
+    p->worker_count = 1;
+    struct pawl_plan_request r = small(PAWL_POLICY_RECYCLE);
+    struct pawl_plan *plan = made(&r);
+    assert_string_equal(pawl_plan_warnings(plan), "");
+    pawl_plan_free(plan);
+    r.profile = p;
+    r.recompute = r.offload = true;
+    plan = made(&r);
+    const char *text = pawl_plan_warnings(plan);
+    assert_non_null(strstr(text, "profile uniform has 8 stages, the plan 4"));
+    assert_non_null(strstr(text, "worker 7:7 is not in the plan"));
+    assert_non_null(strstr(text, "lacks activation_bytes: memory is not limited"));
+    assert_non_null(strstr(text, "recompute is not used"));
+    assert_non_null(strstr(text, "offload is not used"));
+    assert_double(pawl_plan_summary(plan)->period, 2 * 19, 0); /* two stages in each */
+    pawl_plan_free(plan);
+    p->worker = NULL;
+    p->worker_count = 0;
+    pawl_profile_free(p);
+}
+
+static void failures_that_are_counted_are_spread_and_not_moved(void **state) {
+    (void)state;
+    struct pawl_plan_request r = small(PAWL_POLICY_RECYCLE);
+    r.failures = 4;
+    struct pawl_plan *plan = made(&r);
+    assert_int_equal(pawl_plan_summary(plan)->alive, 8);
+    assert_int_equal(pawl_plan_summary(plan)->move_count, 0);
+    assert_double(pawl_plan_summary(plan)->period, 27, 0);
+    pawl_plan_free(plan);
+}
+
+static void a_move_is_shown_with_what_it_copies(void **state) {
+    (void)state;
+    struct pawl_profile *p = NULL;
+    struct pawl_error e;
+    assert_int_equal(pawl_profile_uniform(4, 1, 1, 1, 0, &p, &e), PAWL_OK);
+    for (uint32_t i = 0; i < 4; i++) p->stage[i].state_bytes = 100 + i;
+    const struct pawl_worker_at dead[] = {{0, 1}, {2, 1}};
+    struct pawl_plan_request r = small(PAWL_POLICY_RECYCLE);
+    r.profile = p;
+    r.dead = dead;
+    r.dead_count = 2;
+    struct pawl_plan *plan = made(&r);
+    assert_int_equal(pawl_plan_summary(plan)->move_count, 1);
+    const struct pawl_plan_move *move = pawl_plan_moves(plan);
+    assert_int_equal(move->to.stage, 1);
+    assert_int_not_equal(move->from.stage, 1);
+    assert_int_equal(move->bytes, 101);
+    pawl_plan_free(plan);
+    pawl_profile_free(p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(impossible_sizes_are_refused),
+        cmocka_unit_test(the_dead_are_named_when_they_cannot_be),
+        cmocka_unit_test(numbers_out_of_range_are_refused),
+        cmocka_unit_test(a_profile_that_is_wrong_is_refused),
+        cmocka_unit_test(every_policy_has_a_name_that_reads_back),
+        cmocka_unit_test(a_plan_says_what_its_workers_do),
+        cmocka_unit_test(the_same_request_gives_the_same_plan),
+        cmocka_unit_test(limits_hold_and_are_counted_in_micro_batches),
+        cmocka_unit_test(a_fixed_order_that_does_not_fit_is_refused_with_the_policy),
+        cmocka_unit_test(memory_of_chunks_is_shown_in_micro_batches_of_a_stage),
+        cmocka_unit_test(bytes_come_from_the_device_beside_the_state),
+        cmocka_unit_test(a_slow_worker_gets_less_from_pawl),
+        cmocka_unit_test(warnings_say_what_was_done),
+        cmocka_unit_test(failures_that_are_counted_are_spread_and_not_moved),
+        cmocka_unit_test(a_move_is_shown_with_what_it_copies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
