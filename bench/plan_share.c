@@ -86,7 +86,9 @@ struct found {
 
 static struct found schedule(const struct cluster *c, const struct plan_route *route,
                              const struct setting *setting) {
-    struct plan_list_options o = {.backward = PLAN_SELECTIVE, .staggered = true, .rounds = setting->rounds,
+    struct plan_list_options o = {.backward = PLAN_SELECTIVE,
+                                  .staggered = true,
+                                  .rounds = setting->rounds,
                                   .search_s = setting->rounds > 0 ? 10 : 0};
     struct found f = {.bound = plan_bound_route(route, &c->costs, &o)};
     o.bound = f.bound;
@@ -109,22 +111,24 @@ static struct found schedule(const struct cluster *c, const struct plan_route *r
 static void print_row(const struct cluster *c, const struct setting *setting, uint32_t copies,
                       const struct found *f, uint64_t recycle, uint64_t free_bound) {
     uint64_t fault_free = (uint64_t)c->microbatches * UNIT;
-    double left = recycle > fault_free ? ((double)f->period - (double)fault_free) / (double)(recycle - fault_free) : 0;
+    double left =
+        recycle > fault_free ? ((double)f->period - (double)fault_free) / (double)(recycle - fault_free) : 0;
     const char *format =
-        setting->json
-            ? "{\"pipelines\":%u,\"stages\":%u,\"microbatches\":%u,\"failures\":\"%s\",\"copies\":%u,\"period\":%.2f,"
-              "\"load\":%.2f,\"any_route\":%.2f,\"recycle\":%.2f,\"excess\":%.3f,\"peak\":%" PRIu64
-              ",\"route_ms\":%.2f,\"list_ms\":%.2f}\n"
-            : "| %u x %u x %u | %s | %u | %.2f | %.2f | %.2f | %.2f | %.3f | %" PRIu64 " | %.2f | %.2f |\n";
+        setting->json ? "{\"pipelines\":%u,\"stages\":%u,\"microbatches\":%u,\"failures\":\"%s\",\"copies\":%"
+                        "u,\"period\":%.2f,"
+                        "\"load\":%.2f,\"any_route\":%.2f,\"recycle\":%.2f,\"excess\":%.3f,\"peak\":%" PRIu64
+                        ",\"route_ms\":%.2f,\"list_ms\":%.2f}\n"
+                      : "| %u x %u x %u | %s | %u | %.2f | %.2f | %.2f | %.2f | %.3f | %" PRIu64
+                        " | %.2f | %.2f |\n";
     printf(format, c->costs.pipelines, c->costs.stages, c->microbatches, c->failures, copies,
-           (double)f->period / UNIT, (double)f->bound / UNIT, (double)free_bound / UNIT, (double)recycle / UNIT, left,
-           f->peak, f->route_ms, f->list_ms);
+           (double)f->period / UNIT, (double)f->bound / UNIT, (double)free_bound / UNIT,
+           (double)recycle / UNIT, left, f->peak, f->route_ms, f->list_ms);
     fflush(stdout);
 }
 
 /* A route with so many helpers, if that many are of use. */
 static void try_helpers(const struct cluster *c, const struct setting *setting, uint32_t helpers,
-                            uint64_t recycle, uint64_t free_bound) {
+                        uint64_t recycle, uint64_t free_bound) {
     struct plan_share share;
     struct pawl_error e = {0};
     int64_t begin = clock_now_ns();
@@ -139,14 +143,15 @@ static void try_helpers(const struct cluster *c, const struct setting *setting, 
     plan_share_close(&share);
 }
 
-static void one_case(const struct setting *setting, uint32_t pipelines, uint32_t stages, uint32_t microbatches,
-                     const char *failures) {
+static void one_case(const struct setting *setting, uint32_t pipelines, uint32_t stages,
+                     uint32_t microbatches, const char *failures) {
     struct cluster c;
     cluster_init(&c, pipelines, stages, microbatches);
     fail(&c, failures);
     struct plan_route *route = NULL;
     struct pawl_error e = {0};
-    if (plan_route_peers(&c.costs, microbatches, c.alive, false, &route, &e) != PAWL_OK) stop("route", e.text);
+    if (plan_route_peers(&c.costs, microbatches, c.alive, false, &route, &e) != PAWL_OK)
+        stop("route", e.text);
     struct found f = schedule(&c, route, setting);
     plan_route_free(route);
     uint64_t free_bound = plan_bound_free(&c.costs, microbatches, c.alive, true), recycle = f.period;
@@ -169,7 +174,8 @@ int main(int argc, char **argv) {
     }
     static const char *const failures[] = {"one", "two, same stage", "two, apart"};
     if (!setting.json)
-        printf("| D x P x M | failures | copies | period | its load | any route | ReCycle | excess left | peak | "
+        printf("| D x P x M | failures | copies | period | its load | any route | ReCycle | excess left | "
+               "peak | "
                "route ms | list ms |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (uint32_t pipelines = 2; pipelines <= 8; pipelines *= 2)
         for (uint32_t stages = 4; stages <= 8; stages *= 2)

@@ -22,6 +22,7 @@ struct pawl_train_options { /* all zero but spec_path is valid */
         *injects; /* "kill:RANK@STEP[:POINT]" or "kill:all@STEP"; each fires once in a run's life */
     uint32_t inject_count;
     const char *report_path;    /* JSON report, also written to run.dir/report.json; null: only there */
+    const char *profile_path;   /* profile of what was measured, for the planner (pawl/plan.h); null: none */
     const char *log_path;       /* JSON lines, also appended to run.dir/log.jsonl; null: only there */
     bool from_scratch;          /* start at step 0 although the folder has lost all it had saved */
     bool quiet;                 /* no progress on the standard error output */

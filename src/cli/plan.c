@@ -97,25 +97,25 @@ static const char doc[] =
 static const char examples[] =
     "\nExamples:\n"
     "  pawl plan --pipelines 3 --stages 4 --microbatches 6 --fail 1:2\n"
-    "  pawl plan --pipelines 4 --stages 8 --microbatches 64 --failures 2 --profile gpt3-6.7b --format svg -o "
-    "plan.svg\n"
+    "  pawl plan --pipelines 4 --stages 8 --microbatches 64 --failures 2 --profile gpt3-6.7b --format svg\n"
     "  pawl plan --pipelines 1 --stages 4 --microbatches 8 --cost 1,1.2,0.9 --memory 5 --exact --json\n"
     "\n";
 
 /* ---- values ---- */
 
-/* "F,I,W": numbers above 0. */
+/* "F,I,W". */
 static void take_cost(struct arguments *a, const char *text) {
     const char *at = text;
     char why[128];
     a->cost_given = true;
     for (int i = 0; i < 3; i++) {
-        bool good = cli_next_number(&at, &a->cost[i]) && a->cost[i] > 0 && *at == (i < 2 ? ',' : 0);
+        bool good = cli_next_number(&at, &a->cost[i]) && a->cost[i] >= 1e-6 && a->cost[i] <= 1e12 &&
+                    *at == (i < 2 ? ',' : 0);
         if (good) {
             at++;
             continue;
         }
-        snprintf(why, sizeof why, "\"%.60s\": give three numbers above 0, like 1,1.2,0.9", text);
+        snprintf(why, sizeof why, "\"%.60s\": give three numbers from 1e-06 to 1e+12, like 1,1.2,0.9", text);
         cli_blame(&a->problem, "cost", why);
         return;
     }

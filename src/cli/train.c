@@ -24,6 +24,7 @@ enum {
     KEY_INJECT,
     KEY_REPORT,
     KEY_LOG,
+    KEY_PROFILE_OUT,
     KEY_SCRATCH,
     KEY_JSON,
     KEY_SPEC_HELP
@@ -40,6 +41,8 @@ static const struct argp_option option_list[] = {
      "fires once in a run's life; may be given often (docs/faults.md)",
      1},
     {"report", KEY_REPORT, "FILE.json", 0, "Write the report here, too (always in run.dir/report.json)", 2},
+    {"profile-out", KEY_PROFILE_OUT, "FILE.yaml", 0,
+     "Write what the workers measured, for pawl plan --profile (docs/planning.md)", 2},
     {"log", KEY_LOG, "FILE.jsonl", 0, "Append events here, too (always to run.dir/log.jsonl)", 2},
     {"quiet", 'q', NULL, 0, "No progress on the standard error output", 2},
     {"json", KEY_JSON, NULL, 0, "Print the report as JSON on the standard output, instead of the summary", 2},
@@ -120,6 +123,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case KEY_REPORT:
         o->report_path = arg;
+        return 0;
+    case KEY_PROFILE_OUT:
+        o->profile_path = arg;
         return 0;
     case KEY_LOG:
         o->log_path = arg;

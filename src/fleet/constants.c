@@ -59,6 +59,7 @@ static const struct fleet_constant defaults[] = {
     {"oobleck", "detect_s", "s", "Oobleck: a closed connection is seen at once", 0},
     {"oobleck", "rendezvous_s", "s", "derived: 30 to 120 s with all groups built anew, the least", 30},
     {"oobleck", "restart_s", "s", REJOIN, 30},
+    {"oobleck", "fault_threshold", "pipelines", "Oobleck: its examples; so many and one are kept", 3},
     {"oobleck", "lost_iterations", "iterations", HALF, 0.5},
     SAVES("oobleck", 600, 0, 1, 1, 0, EVERY),
 
@@ -133,6 +134,8 @@ static const char *objection(const struct fleet_constant *c, double value) {
     if (is(c, "layers_per_stage"))
         return value < 1 || value > 64 || value != floor(value) ? "must be a whole number from 1 to 64"
                                                                 : NULL;
+    if (is(c, "fault_threshold"))
+        return value > 65535 || value != floor(value) ? "must be a whole number up to 65535" : NULL;
     if (is(c, "depth")) return value < 1 || value > 16 ? "must be from 1 to 16" : NULL;
     if (is(c, "slow_after_loss")) return value < 1 ? "must be 1 or more" : NULL;
     if (is(c, "checkpoint_in_flight")) return value < 1 ? "must be 1 or more" : NULL;

@@ -150,7 +150,8 @@ static pawl_code run_events(struct engine *g, const struct fleet_events *events,
     struct pawl_sim_row *row = &g->run->row;
     uint32_t i = 0;
     pawl_code code = start(g, events, &i);
-    while (code == PAWL_OK && i < g->event_count && g->event[i].at_s < seconds) {
+    while (code == PAWL_OK && i < g->event_count &&
+           g->event[i].at_s <= seconds) { /* the last of a trace is at its end */
         struct fleet_change change;
         struct fleet_answer answer = {0};
         if (stop != NULL && *(const volatile bool *)stop)

@@ -40,6 +40,44 @@ static void spread_stage(struct fleet_job *job, const struct pawl_stage_cost *c,
         };
 }
 
+/* What the last layer of the model does beyond a plain one, the head, and the first layer's embedding, cannot
+ * be cut: of all the stage's times and sizes only what its plain layers would have stays spread. `plain` is a
+ * layer of the stage whose layers are quickest. */
+static void gather_end(struct fleet_job *job, uint32_t first, uint32_t layers, uint32_t end,
+                       const struct fleet_layer *plain) {
+    struct fleet_layer sum = {0}, *at = &job->layer[first];
+    for (uint32_t i = 0; i < layers; i++) {
+        sum.forward += at[i].forward, sum.compute += at[i].compute, sum.tail += at[i].tail;
+        sum.state += at[i].state, sum.activation += at[i].activation;
+    }
+    if (sum.compute <= plain->compute * layers) return;
+    struct fleet_layer rest = sum, each = *plain;
+#define KEEP(field)                                                                                          \
+    if (each.field * (layers - 1) > sum.field) each.field = sum.field / layers;                              \
+    rest.field -= each.field * (layers - 1)
+    KEEP(forward);
+    KEEP(compute);
+    KEEP(tail);
+    KEEP(state);
+    KEEP(activation);
+#undef KEEP
+    each.input = rest.input = at[0].input;
+    for (uint32_t i = 0; i < layers; i++) at[i] = first + i == end ? rest : each;
+}
+
+static void gather_ends(struct fleet_job *job) {
+    struct fleet_layer plain = job->layer[0];
+    uint32_t stages = job->stages, count = job->layer_count;
+    for (uint32_t s = 0; s < stages; s++) {
+        /* The last of a stage has no remainder of a division in it. */
+        const struct fleet_layer *l = &job->layer[job->own_cut[s + 1] - 1];
+        if (l->compute < plain.compute) plain = *l;
+    }
+    gather_end(job, 0, job->own_cut[1], 0, &plain);
+    if (stages > 1)
+        gather_end(job, job->own_cut[stages - 1], count - job->own_cut[stages - 1], count - 1, &plain);
+}
+
 /* Both transfers across a boundary: the mean over those that there are. */
 static uint64_t hop_of(const struct pawl_profile *p) {
     double sum = 0;
@@ -100,6 +138,7 @@ static pawl_code spread_layers(struct fleet_job *job, struct pawl_error *e) {
         first += layers;
         job->own_cut[s + 1] = first;
     }
+    gather_ends(job);
     return PAWL_OK;
 }
 

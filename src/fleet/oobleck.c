@@ -6,8 +6,9 @@
  * done soonest. Every change stops the job: rendezvous of everybody, then layers that a node now lacks are
  * copied from whoever has them. Layers that nobody has are loaded, with everything, from the newest
  * checkpoint (its authors' engine ends there). Its engine knows no joining node: to its favour all that came
- * are put to use at once, in as many pipelines (at most as many as at the start) as are fastest, if that is
- * faster than before. Facts: Oobleck's repository. Tested in tests/unit/fleet_policy_test.c. */
+ * are put to use at once, in as many pipelines as are fastest, above its fault threshold and at most as many
+ * as at the start, if that is faster than before. Facts: Oobleck's repository. Tested in
+ * tests/unit/fleet_policy_test.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,13 +191,14 @@ static void mend(struct oobleck *o) {
     }
 }
 
-/* All nodes in use, in as many pipelines as are fastest, if that is faster than `limit_ns` (0: than
- * nothing). */
-static bool reinstantiate(struct oobleck *o, uint64_t limit_ns) {
-    uint32_t best = 0;
-    uint64_t best_ns = limit_ns;
-    for (uint32_t count = o->job->pipelines; count >= 1; count--) {
-        if (o->alive_count / count < o->least) continue;
+/* All nodes in use, in as many pipelines as are fastest, but for the fault threshold and no more than at the
+ * start; if that is faster than now or if now there are too few. */
+static bool reinstantiate(struct oobleck *o) {
+    uint32_t most = o->alive_count / o->least, least = (uint32_t)constant(o, "fault_threshold") + 1, best = 0;
+    if (most > o->job->pipelines) most = o->job->pipelines;
+    if (least > most) least = most;
+    uint64_t best_ns = o->pipelines < least ? 0 : current_ns(o);
+    for (uint32_t count = most; count >= least && count > 0; count--) {
         uint64_t ns = even_ns(o, o->alive_count, count);
         if (best_ns == 0 || ns < best_ns) best_ns = ns, best = count;
     }
@@ -273,14 +275,15 @@ static pawl_code oobleck_start(const struct fleet_job *job, const bool *alive, v
     pawl_code code = oobleck_alloc(o, e);
     if (code != PAWL_OK) return code;
     if (o->least == 0) return oobleck_rate(o, out), PAWL_OK;
+    /* The layout of the others, which those who are missing have left as they would later. */
+    o->alive_count = o->machines;
+    o->pipelines = job->pipelines;
+    for (uint32_t m = 0; m < o->machines; m++) o->order[m] = m;
+    for (uint32_t p = 0; p < o->pipelines; p++) o->size[p] = job->stages;
     for (uint32_t m = 0; m < o->machines; m++)
-        if (alive[m]) o->order[o->alive_count++] = m;
-    if (o->alive_count == o->machines && job->stages >= o->least) {
-        o->pipelines = job->pipelines;
-        for (uint32_t p = 0; p < o->pipelines; p++) o->size[p] = job->stages;
-    } else {
-        (void)reinstantiate(o, 0);
-    }
+        if (!alive[m]) (void)drop_node(o, m);
+    mend(o);
+    if (o->pipelines == 0) (void)reinstantiate(o);
     (void)hand_out(o);
     oobleck_rate(o, out);
     return PAWL_OK;
@@ -297,7 +300,7 @@ static pawl_code oobleck_change(void *state, const struct fleet_change *change, 
     bool gone = ran && hit && !all_layers_owned(o);
     if (hit) mend(o);
     for (uint32_t i = 0; i < change->joined_count; i++) o->order[o->alive_count++] = change->joined[i];
-    if (change->joined_count > 0 || o->pipelines == 0) grown = reinstantiate(o, current_ns(o));
+    if (change->joined_count > 0 || o->pipelines == 0) grown = reinstantiate(o);
     if (hit || grown) {
         uint64_t bytes = hand_out(o);
         out->rollback = gone || (ran && o->pipelines == 0);

@@ -68,6 +68,16 @@ static void make_moves(struct rerouting *r, const uint32_t *wanted) {
     }
 }
 
+/* pawl executes whichever plan is shorter, its own or the one that recycle has. */
+static pawl_code ask(const struct rerouting *r, const struct fleet_period **out, struct pawl_error *e) {
+    const struct fleet_period *other = NULL;
+    pawl_code code = fleet_periods_get(r->job->periods, r->policy, r->roles.holes, out, e);
+    if (code != PAWL_OK || !is_pawl(r)) return code;
+    code = fleet_periods_get(r->job->periods, PAWL_POLICY_RECYCLE, r->roles.holes, &other, e);
+    if (code == PAWL_OK && other->ns > 0 && ((*out)->ns == 0 || other->ns < (*out)->ns)) *out = other;
+    return code;
+}
+
 /* Asks for the period, moves; the most bytes that a link carries for helpers. */
 static pawl_code replan(struct rerouting *r, uint64_t *share_bytes, struct fleet_answer *out,
                         struct pawl_error *e) {
@@ -75,7 +85,7 @@ static pawl_code replan(struct rerouting *r, uint64_t *share_bytes, struct fleet
     r->iteration_ns = 0;
     *share_bytes = 0;
     if (fleet_roles_alive(&r->roles) < r->job->stages) return PAWL_OK;
-    pawl_code code = fleet_periods_get(r->job->periods, r->policy, r->roles.holes, &period, e);
+    pawl_code code = ask(r, &period, e);
     if (code != PAWL_OK) return code;
     if (period->ns == 0) {
         out->note = "cannot run: a stage and its micro-batches do not fit the device";

@@ -46,7 +46,7 @@ struct host {
     uint32_t forwards_left;
     uint32_t held; /* forward done, backward not */
     uint32_t cap;
-    uint32_t key; /* of the running task */
+    uint32_t home, microbatch; /* of the running task */
     enum activity activity;
     bool touched;  /* on the list of workers that may have something to start */
     uint32_t next; /* in its list of workers that end at the same time */
@@ -118,11 +118,7 @@ static void make_ready(struct build *b, enum activity activity, uint32_t home, u
 
 static struct ir_instruction instruction_of(const struct build *b, uint32_t worker) {
     const struct host *host = &b->hosts[worker];
-    uint32_t stage = worker % b->plan->stages;
-    uint32_t pipeline = worker / b->plan->stages;
-    uint32_t distance = host->key & ((1u << HOME_BITS) - 1);
-    uint32_t home = (pipeline + distance) % b->plan->pipelines;
-    uint32_t microbatch = ordinal(b, host->activity, host->key >> HOME_BITS);
+    uint32_t stage = worker % b->plan->stages, home = host->home, microbatch = host->microbatch;
     uint32_t before = stage == 0 ? IR_NONE : host_of(b, home, stage - 1, microbatch);
     uint32_t after = stage + 1 == b->plan->stages ? IR_NONE : host_of(b, home, stage + 1, microbatch);
     bool forward = host->activity == FORWARD;
@@ -134,18 +130,23 @@ static struct ir_instruction instruction_of(const struct build *b, uint32_t work
                                    .to = forward ? after : before};
 }
 
-/* What an idle worker does next; takes the task from its heap. */
-static enum activity choose(const struct build *b, struct host *host) {
-    if (host->forward.count > 0 && host->held < host->cap) {
-        host->key = heap_pop(&host->forward);
-        return FORWARD;
-    }
+/* What an idle worker does next. */
+static enum activity choose(const struct build *b, const struct host *host) {
+    if (host->forward.count > 0 && host->held < host->cap) return FORWARD;
     bool backward_allowed = b->schedule != IR_GPIPE || host->forwards_left == 0;
-    if (host->backward.count > 0 && backward_allowed) {
-        host->key = heap_pop(&host->backward);
-        return BACKWARD;
-    }
-    return IDLE;
+    return host->backward.count > 0 && backward_allowed ? BACKWARD : IDLE;
+}
+
+/* Takes the first ready task from its heap. */
+static void take_task(const struct build *b, uint32_t worker, struct host *host) {
+    bool forward = host->activity == FORWARD;
+    uint32_t key = heap_pop(forward ? &host->forward : &host->backward);
+    uint32_t distance = key & ((1u << HOME_BITS) - 1);
+    host->home = (worker / b->plan->stages + distance) % b->plan->pipelines;
+    host->microbatch = ordinal(b, host->activity, key >> HOME_BITS);
+    if (!forward) return;
+    host->forwards_left--;
+    host->held++;
 }
 
 static pawl_code start(struct build *b, uint32_t worker, uint64_t now, struct pawl_error *e) {
@@ -153,12 +154,8 @@ static pawl_code start(struct build *b, uint32_t worker, uint64_t now, struct pa
     if (host->activity != IDLE) return PAWL_OK;
     host->activity = choose(b, host);
     if (host->activity == IDLE) return PAWL_OK;
-    bool forward = host->activity == FORWARD;
-    if (forward) {
-        host->forwards_left--;
-        host->held++;
-    }
-    uint64_t slot = (now + (forward ? FORWARD_TIME : BACKWARD_TIME)) % RING;
+    take_task(b, worker, host);
+    uint64_t slot = (now + (host->activity == FORWARD ? FORWARD_TIME : BACKWARD_TIME)) % RING;
     host->next = b->ending[slot];
     b->ending[slot] = worker;
     b->running++;
@@ -179,13 +176,12 @@ static pawl_code start_all(struct build *b, uint64_t now, struct pawl_error *e) 
 static void end(struct build *b, uint32_t worker) {
     struct host *host = &b->hosts[worker];
     uint32_t stage = worker % b->plan->stages;
-    struct ir_instruction done = instruction_of(b, worker);
     if (host->activity == FORWARD && stage + 1 < b->plan->stages)
-        make_ready(b, FORWARD, done.home, stage + 1, done.microbatch);
+        make_ready(b, FORWARD, host->home, stage + 1, host->microbatch);
     else if (host->activity == FORWARD)
-        make_ready(b, BACKWARD, done.home, stage, done.microbatch);
+        make_ready(b, BACKWARD, host->home, stage, host->microbatch);
     else if (stage > 0)
-        make_ready(b, BACKWARD, done.home, stage - 1, done.microbatch);
+        make_ready(b, BACKWARD, host->home, stage - 1, host->microbatch);
     if (host->activity == BACKWARD) host->held--;
     host->activity = IDLE;
     b->running--;

@@ -98,7 +98,7 @@ pawl_code gpt_slot_new(struct gpt *m, struct gpt_slot **out, struct pawl_error *
                          (unsigned long long)a.used);
     }
     s->region = a.base;
-    s->bytes = (size_t)a.used;
+    s->bytes = m->stage.slot_bytes = (size_t)a.used;
     a.used = 0;
     lay_out_slot(&a, m, s);
     set_view(m, s);

@@ -71,6 +71,7 @@ struct stage {
     uint32_t tensor_count;
     uint64_t param_count;
     size_t activation_bytes; /* of one micro-batch between stages: batch * context * width floats */
+    size_t slot_bytes;       /* of a micro-batch in flight; 0 before the first was */
     uint64_t contributions;  /* micro-batches of the global batch */
 };
 

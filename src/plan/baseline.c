@@ -94,6 +94,14 @@ static uint64_t first_wait(const struct sim_chunk *c, uint64_t stages, uint64_t 
     return gradient > forwards * c->forward ? gradient - forwards * c->forward : 0;
 }
 
+/* Interleaved 1F1B goes in rounds of as many micro-batches as stages; where the only round is not full, its
+ * places stay empty each time but the last that it comes round. */
+static uint64_t round_wait(const struct sim_chunk *c, uint64_t stages, uint64_t per_stage,
+                           uint64_t microbatches) {
+    if (microbatches >= stages) return 0;
+    return (per_stage - 1) * (stages - microbatches) * (c->forward + c->input_grad + c->weight_grad);
+}
+
 static uint64_t above_zero(uint64_t plus, uint64_t minus) { return plus > minus ? plus - minus : 0; }
 
 void plan_baseline_formula(enum pawl_policy policy, const struct sim_costs *costs, uint32_t microbatches,
@@ -114,7 +122,8 @@ void plan_baseline_formula(enum pawl_policy policy, const struct sim_costs *cost
         *bubble = 0;
         break;
     default:
-        *bubble = (stages - 1) * (c->forward + c->input_grad + c->weight_grad);
+        *bubble = (stages - 1) * (c->forward + c->input_grad + c->weight_grad) +
+                  round_wait(c, stages, per_stage, m);
         break;
     }
 }
@@ -183,15 +192,13 @@ static pawl_code try_greedy(struct trial *t, const struct baseline_greedy *optio
     return code;
 }
 
-/* All rules; what is fused has no W to wait with, what is split has the same cap in all stages. */
+/* All rules that can make a difference: GPipe does forwards first and has no caps; what is split has the same
+ * cap in all stages. */
 static pawl_code try_all_greedy(struct trial *t) {
     pawl_code code = PAWL_OK;
-    bool fused = baseline_is_fused(t->policy);
-    for (uint32_t rule = 0; rule < 4 && code == PAWL_OK; rule++) {
-        if (t->policy == PAWL_POLICY_GPIPE && rule > 0) break; /* forwards first, without caps */
-        struct baseline_greedy options = {.policy = t->policy, .forward_first = rule & 1};
-        options.patient = !fused && (rule & 2);
-        options.even = fused && (rule & 2);
+    uint32_t rules = t->policy == PAWL_POLICY_GPIPE ? 1 : is_zero_bubble(t->policy) ? 2 : 4;
+    for (uint32_t rule = 0; rule < rules && code == PAWL_OK; rule++) {
+        struct baseline_greedy options = {t->policy, .forward_first = rule & 1, .even = rule & 2};
         code = try_greedy(t, &options);
     }
     return code;

@@ -23,7 +23,6 @@ pawl_code baseline_published(enum pawl_policy policy, const struct plan_route *r
 struct baseline_greedy {
     enum pawl_policy policy;
     bool forward_first; /* an F that may start comes before an I or B that may */
-    bool patient;       /* a W is not started where it would delay an I that is on its way */
     bool even;          /* every worker may store what the first stage may */
 };
 pawl_code baseline_greedy(const struct baseline_greedy *options, const struct plan_route *route,

@@ -13,6 +13,8 @@
  *  - Late: its last I comes before the I's of the chunks below, the W of chunk r and that chunk's R and S,
  *    all of them in the window of chunk r, which began head(r,s) before. After that I only W's are left,
  *    as many as its memory can put off. So T >= head(r,s) + idle + load - late + tail(r,s) for every r < s.
+ *  - Helped: if a worker of stage r < s holds chunk s too, the chunk's R is also in the window of that stage,
+ *    which begins head(r,s) before: T >= head(r,s) + idle + load (bound_way_holds_before).
  *  - Stay: a micro-batch lies in memory from its F to its W, through the whole way down and up; all of them
  *    together fit into limit * T, less what cannot be filled while the first come and the last go.
  *
@@ -35,6 +37,7 @@ pawl_code bound_way_init(struct bound_way *way, const struct sim_costs *costs,
     for (uint32_t c = 0; c < costs->chunks; c++) {
         struct bound_chunk *b = &way->chunk[c];
         b->forward = b->back = b->weight = b->once = TICKS_NEVER;
+        b->held_before = c;
         b->send_forward = costs->chunk[c].send_forward;
         b->send_backward = costs->chunk[c].send_backward;
     }
@@ -60,6 +63,10 @@ void bound_way_executes(struct bound_way *way, uint32_t worker, uint32_t chunk) 
 void bound_way_is_near(struct bound_way *way, uint32_t chunk) {
     way->chunk[chunk].send_forward = 0;
     way->chunk[chunk + 1].send_backward = 0;
+}
+
+void bound_way_holds_before(struct bound_way *way, uint32_t chunk, uint32_t stage) {
+    if (stage < way->chunk[chunk].held_before) way->chunk[chunk].held_before = stage;
 }
 
 void bound_way_finish(struct bound_way *way) {
@@ -153,7 +160,9 @@ uint64_t bound_single(const struct bound_way *way, uint32_t worker, uint32_t chu
     uint64_t early = ticks_mul(early_count(way, worker, chunk, n), forward);
     uint64_t idle = ticks_less(forward + b->away, early);
     uint64_t stay = ticks_add(ticks_add(b->head, l.once), stay_time(way, worker, chunk, n));
-    return most(bound_of(b, idle, &l), stay);
+    uint64_t before = way->options->staggered ? b->down - way->chunk[b->held_before].down : b->head;
+    uint64_t helped = ticks_add(ticks_add(before, idle), ticks_add(l.work, b->once));
+    return most(most(bound_of(b, idle, &l), helped), stay);
 }
 
 uint64_t bound_several(const struct bound_way *way, const struct bound_load *load) {

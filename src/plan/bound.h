@@ -10,8 +10,9 @@ struct bound_chunk {
     uint64_t forward, back, weight, once, send_forward, send_backward;
     /* From chunk 0's F to this F; from this I to chunk 0's, included; from the end of this F to its I. */
     uint64_t down, up, away;
-    uint64_t head;  /* the window's begin to the first F */
-    uint64_t outer; /* most over r of head(r,s) + tail(r,s); 0 for the first chunk */
+    uint64_t head;        /* the window's begin to the first F */
+    uint64_t outer;       /* most over r of head(r,s) + tail(r,s); 0 for the first chunk */
+    uint32_t held_before; /* earliest stage whose window R must be in, or the chunk's own: see bound.c */
 };
 struct bound_way {
     const struct sim_costs *costs;
@@ -23,6 +24,8 @@ pawl_code bound_way_init(struct bound_way *way, const struct sim_costs *costs,
                          const struct plan_list_options *options);
 void bound_way_executes(struct bound_way *way, uint32_t worker, uint32_t chunk);
 void bound_way_is_near(struct bound_way *way, uint32_t chunk); /* some host has chunk and chunk + 1 */
+/* Somebody of an earlier stage holds the chunk, and all forwards of that stage's own chunk are done there. */
+void bound_way_holds_before(struct bound_way *way, uint32_t chunk, uint32_t stage);
 /* After every chunk has somebody who executes it. */
 void bound_way_finish(struct bound_way *way);
 void bound_way_close(struct bound_way *way);

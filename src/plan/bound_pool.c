@@ -13,11 +13,6 @@
 #include "plan/route.h"
 #include "plan/ticks.h"
 
-static bool pool_has(const struct pool *pool, uint32_t chunk) {
-    uint32_t stage = chunk % pool->costs->stages;
-    return stage >= pool->first_stage && stage < pool->first_stage + pool->stage_count;
-}
-
 /* Ticks of F, I and W at speed 1. */
 static uint64_t plain_unit(const struct sim_chunk *c) {
     return ticks_add(c->forward, ticks_add(c->input_grad, c->weight_grad));
@@ -28,18 +23,20 @@ static double look_at(const struct pool *pool, uint32_t worker, struct route_tak
     const struct sim_costs *costs = pool->costs;
     double ratio = INFINITY;
     *out = (struct route_taker){.worker = worker, .unit = TICKS_NEVER};
-    for (uint32_t c = 0; c < costs->chunks; c++) {
-        if (c % costs->stages == worker % costs->stages)
-            out->load = ticks_add(out->load, route_once(costs, worker, c));
-        if (!pool_has(pool, c)) continue;
-        uint64_t unit = route_unit(costs, worker, c), plain = plain_unit(&costs->chunk[c]);
-        if (unit < out->unit) out->unit = unit;
-        if (plain > 0 && (double)unit / (double)plain < ratio) ratio = (double)unit / (double)plain;
+    for (uint32_t c = worker % costs->stages; c < costs->chunks; c += costs->stages)
+        out->load = ticks_add(out->load, route_once(costs, worker, c));
+    for (uint32_t s = pool->first_stage; s < pool->first_stage + pool->stage_count; s++) {
+        for (uint32_t c = s; c < costs->chunks; c += costs->stages) {
+            uint64_t unit = route_unit(costs, worker, c), plain = plain_unit(&costs->chunk[c]);
+            if (unit < out->unit) out->unit = unit;
+            if (plain > 0 && (double)unit / (double)plain < ratio) ratio = (double)unit / (double)plain;
+        }
     }
     return isinf(ratio) ? 1 : ratio;
 }
 
-struct looked { /* the pool's workers */
+struct looked {         /* the pool's workers */
+    uint32_t pipelines; /* looked at: one is like all where nobody is dead or slow */
     struct route_taker *taker;
     uint32_t count;
     uint64_t once; /* R and S of all of them, ticks */
@@ -48,7 +45,7 @@ struct looked { /* the pool's workers */
 
 static void look_around(const struct pool *pool, struct looked *l) {
     const struct sim_costs *costs = pool->costs;
-    for (uint32_t p = 0; p < costs->pipelines; p++) {
+    for (uint32_t p = 0; p < l->pipelines; p++) {
         for (uint32_t s = pool->first_stage; s < pool->first_stage + pool->stage_count; s++) {
             uint32_t worker = p * costs->stages + s;
             if (pool->alive != NULL && !pool->alive[worker]) continue;
@@ -69,22 +66,24 @@ static uint64_t scale_up(uint64_t a, uint64_t b, uint64_t c) {
 /* By ticks: all work and all R and S over all speed. `work` is of one pipeline, at speed 1. */
 static uint64_t by_ticks(const struct pool *pool, const struct looked *l, uint64_t work) {
     if (pool->costs->slow == NULL)
-        return ticks_add(scale_up(work, pool->costs->pipelines, l->count), l->once / l->count);
-    double ticks = ((double)work * pool->costs->pipelines + l->once_scaled) / l->speed;
+        return ticks_add(scale_up(work, l->pipelines, l->count), l->once / l->count);
+    double ticks = ((double)work * l->pipelines + l->once_scaled) / l->speed;
     ticks = floor(ticks * (1 - 1e-9));
     return ticks < (double)TICKS_NEVER ? (uint64_t)ticks : 0;
 }
 
 uint64_t pool_time(const struct pool *pool, uint32_t microbatches) {
     const struct sim_costs *costs = pool->costs;
-    struct looked l = {.taker = malloc((size_t)costs->pipelines * pool->stage_count * sizeof *l.taker)};
+    struct looked l = {.pipelines = pool->alive == NULL && costs->slow == NULL ? 1 : costs->pipelines};
+    l.taker = malloc((size_t)l.pipelines * pool->stage_count * sizeof *l.taker);
     if (l.taker == NULL) return 0;
     look_around(pool, &l);
     uint64_t work = 0, pieces = 0, time = TICKS_NEVER;
-    for (uint32_t c = 0; c < costs->chunks; c++) {
-        if (!pool_has(pool, c)) continue;
-        work = ticks_add(work, ticks_mul(microbatches, plain_unit(&costs->chunk[c])));
-        pieces += (uint64_t)costs->pipelines * microbatches;
+    for (uint32_t s = pool->first_stage; s < pool->first_stage + pool->stage_count; s++) {
+        for (uint32_t c = s; c < costs->chunks; c += costs->stages) {
+            work = ticks_add(work, ticks_mul(microbatches, plain_unit(&costs->chunk[c])));
+            pieces += (uint64_t)l.pipelines * microbatches;
+        }
     }
     if (l.count > 0) {
         time = route_fill_time(l.taker, l.count, pieces);
@@ -123,22 +122,29 @@ uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, c
 
 /* ---- predictions ---- */
 
+/* A worker of the stage, with all of its chunks as one. */
+static struct route_taker whole_stage(const struct sim_costs *costs, uint32_t stage, uint32_t pipeline) {
+    struct route_taker t = {.worker = pipeline * costs->stages + stage};
+    for (uint32_t c = stage; c < costs->chunks; c += costs->stages) {
+        t.load = ticks_add(t.load, route_once(costs, t.worker, c));
+        t.unit = ticks_add(t.unit, route_unit(costs, t.worker, c));
+    }
+    return t;
+}
+
 /* The stage's load when its holes' work is shared by its peers. Which of them are the holes is not known, so
  * a worker of average speed is missing: the others do D / (D - holes) times as many micro-batches. */
 static uint64_t predict_peers(const struct sim_costs *costs, uint32_t microbatches, uint32_t stage,
                               uint32_t holes) {
     uint32_t pipelines = costs->pipelines;
+    uint64_t pieces = scale_up((uint64_t)pipelines * microbatches, pipelines, pipelines - holes);
+    if (costs->slow == NULL) {
+        struct route_taker any = whole_stage(costs, stage, 0);
+        return ticks_add(any.load, ticks_mul(scale_up(pieces, 1, pipelines), any.unit));
+    }
     struct route_taker *taker = calloc(pipelines, sizeof *taker);
     if (taker == NULL) return TICKS_NEVER;
-    for (uint32_t p = 0; p < pipelines; p++) {
-        struct route_taker *t = &taker[p];
-        t->worker = p * costs->stages + stage;
-        for (uint32_t c = stage; c < costs->chunks; c += costs->stages) {
-            t->load = ticks_add(t->load, route_once(costs, t->worker, c));
-            t->unit = ticks_add(t->unit, route_unit(costs, t->worker, c));
-        }
-    }
-    uint64_t pieces = scale_up((uint64_t)pipelines * microbatches, pipelines, pipelines - holes);
+    for (uint32_t p = 0; p < pipelines; p++) taker[p] = whole_stage(costs, stage, p);
     uint64_t time = route_fill_time(taker, pipelines, pieces);
     free(taker);
     return time;

@@ -17,6 +17,7 @@ struct counted {
     struct bound_way *way;
     struct bound_load *load; /* [workers] */
     uint32_t *hosted;        /* [workers] micro-batches of the chunk at hand */
+    bool *helped;            /* [chunks] so far: by somebody outside its stage */
 };
 
 static void count_chunk(struct counted *k, uint32_t chunk) {
@@ -30,6 +31,26 @@ static void count_chunk(struct counted *k, uint32_t chunk) {
             near = near || (next != NULL && next[m] == host[m]);
         }
         if (near) bound_way_is_near(k->way, chunk);
+    }
+}
+
+/* Chunks are as many as stages, and this one is executed outside its stage. */
+static bool is_helped(const struct counted *k, uint32_t chunk) {
+    const struct plan_route *r = k->route;
+    for (uint32_t w = 0; w < r->pipelines * r->stages; w++)
+        if (k->hosted[w] > 0 && w % r->stages != chunk) return true;
+    return false;
+}
+
+/* Helpers of earlier stages whose own chunk is executed in its stage alone. */
+static void find_helpers(struct counted *k, uint32_t chunk) {
+    const struct plan_route *r = k->route;
+    if (r->chunks != r->stages) return;
+    k->helped[chunk] = is_helped(k, chunk);
+    for (uint32_t w = 0; w < r->pipelines * r->stages; w++) {
+        uint32_t stage = w % r->stages;
+        if (k->hosted[w] > 0 && stage < chunk && !k->helped[stage])
+            bound_way_holds_before(k->way, chunk, stage);
     }
 }
 
@@ -67,6 +88,7 @@ static uint64_t bound_counted(struct counted *k) {
     for (uint32_t c = 0; c < k->route->chunks; c++) {
         for (uint32_t w = 0; w < workers; w++) k->hosted[w] = 0;
         count_chunk(k, c);
+        find_helpers(k, c);
         for (uint32_t w = 0; w < workers; w++) add_load(k, w, c);
     }
     bound_way_finish(k->way);
@@ -77,13 +99,15 @@ uint64_t plan_bound_route(const struct plan_route *route, const struct sim_costs
                           const struct plan_list_options *options) {
     size_t workers = (size_t)route->pipelines * route->stages;
     struct bound_way way;
-    struct counted k = {route, &way, calloc(workers, sizeof *k.load), calloc(workers, sizeof *k.hosted)};
+    struct counted k = {route, &way, calloc(workers, sizeof *k.load), calloc(workers, sizeof *k.hosted),
+                        calloc(route->chunks, sizeof *k.helped)};
     uint64_t bound = 0; /* true of every schedule, when there is no memory to say more */
-    if (bound_way_init(&way, costs, options) == PAWL_OK && k.load != NULL && k.hosted != NULL)
-        bound = bound_counted(&k);
+    bool memory = bound_way_init(&way, costs, options) == PAWL_OK;
+    if (memory && k.load != NULL && k.hosted != NULL && k.helped != NULL) bound = bound_counted(&k);
     bound_way_close(&way);
     free(k.load);
     free(k.hosted);
+    free(k.helped);
     return bound;
 }
 
@@ -105,12 +129,23 @@ static uint64_t bearable(const struct bound_way *way, uint32_t worker, uint32_t 
     return low;
 }
 
+static bool are_alike(const struct sim_costs *costs, uint32_t a, uint32_t b) {
+    if (costs->slow != NULL && (costs->slow[a] < costs->slow[b] || costs->slow[a] > costs->slow[b]))
+        return false;
+    return costs->limit == NULL || costs->limit[a] == costs->limit[b];
+}
+
 static bool stage_bears(const struct bound_way *way, const bool *alive, uint32_t chunk, uint64_t time,
                         uint64_t pieces) {
-    uint64_t sum = 0;
+    uint64_t sum = 0, bears = 0;
+    uint32_t last = IR_NONE; /* of what it bears: most workers are alike */
     for (uint32_t p = 0; p < way->costs->pipelines && sum < pieces; p++) {
         uint32_t worker = p * way->costs->stages + chunk;
-        if (lives(alive, worker)) sum += bearable(way, worker, chunk, time, pieces);
+        if (!lives(alive, worker)) continue;
+        if (last == IR_NONE || !are_alike(way->costs, worker, last))
+            bears = bearable(way, worker, chunk, time, pieces);
+        last = worker;
+        sum += bears;
     }
     return sum >= pieces;
 }

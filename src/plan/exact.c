@@ -93,7 +93,8 @@ static pawl_code solve(struct exact_run *run, struct pawl_error *e) {
     double branch_s = run->options->time_limit_s * EXACT_BRANCH_SHARE;
     if (branch_s > EXACT_BRANCH_S) branch_s = EXACT_BRANCH_S;
     pawl_code code = bound_by_pruning(run, e);
-    if (code == PAWL_OK && run->low <= exact_run_high(run)) code = exact_branch(run, branch_s, e);
+    if (code == PAWL_OK && !run->engine_only && run->low <= exact_run_high(run))
+        code = exact_branch(run, branch_s, e);
     if (code != PAWL_OK || run->low > exact_run_high(run) || exact_run_over(run)) return code;
     return run->options->engine == PLAN_CBC ? exact_cbc(run, e) : exact_z3(run, e);
 }
@@ -161,13 +162,22 @@ static pawl_code run_engines(struct exact_run *run, const struct plan_route *rou
 pawl_code plan_exact(const struct plan_route *route, const struct sim_costs *costs,
                      const struct ir_plan *seed, const struct plan_exact_options *options,
                      struct plan_exact_result *out, struct pawl_error *e) {
+    return exact_make(route, costs, seed, options, false, out, e);
+}
+
+pawl_code exact_make(const struct plan_route *route, const struct sim_costs *costs,
+                     const struct ir_plan *seed, const struct plan_exact_options *options, bool engine_only,
+                     struct plan_exact_result *out, struct pawl_error *e) {
     *out = (struct plan_exact_result){0};
     pawl_code code = engine_check(options->engine, e);
     if (code != PAWL_OK) return code;
     if (!(options->time_limit_s > 0))
         return error_set(e, PAWL_ARGUMENT, 0, "exact plan: a time limit of %g s, it must be positive",
                          options->time_limit_s);
-    struct exact_run run = {.options = options, .started_ns = clock_now_ns(), .bound = options->bound};
+    struct exact_run run = {.options = options,
+                            .engine_only = engine_only,
+                            .started_ns = clock_now_ns(),
+                            .bound = options->bound};
     run.deadline_ns =
         run.started_ns + (int64_t)((options->time_limit_s < 1e8 ? options->time_limit_s : 1e8) * 1e9);
     struct sim_result times = {0};

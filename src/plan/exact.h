@@ -55,7 +55,8 @@ struct exact_shared { /* the pair excludes each other if both choices (or EXACT_
     int64_t a_length, b_length; /* durations there */
 };
 struct exact_group {
-    uint32_t first, last; /* nodes */
+    uint32_t first, last;  /* nodes */
+    uint32_t stage, chunk; /* of the tasks; both EXACT_NONE: all */
 };
 struct exact_cell {
     uint32_t task;                       /* of its F; I and W, or B, follow */
@@ -180,9 +181,13 @@ struct exact_run {
     uint64_t bound;             /* ticks, proven */
     int64_t low;                /* units: no period below */
     struct exact_schedule seed; /* of the best known */
-    bool seed_usable;
+    bool seed_usable, engine_only;
     int64_t started_ns, deadline_ns;
 };
+/* plan_exact; `engine_only`: without branching first, to test and measure an engine by itself. */
+pawl_code exact_make(const struct plan_route *route, const struct sim_costs *costs,
+                     const struct ir_plan *seed, const struct plan_exact_options *options, bool engine_only,
+                     struct plan_exact_result *out, struct pawl_error *e);
 bool exact_run_over(const struct exact_run *run); /* time is up, or stop was raised */
 bool exact_run_stopped(const struct exact_run *run);
 double exact_run_seconds(const struct exact_run *run);

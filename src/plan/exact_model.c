@@ -364,33 +364,49 @@ static pawl_code link_classes(struct exact_model *m, struct pawl_error *e) {
 
 /* ---- groups ---- */
 
-/* Staggered groups: every stage's workers, and every chunk where some other stage's worker executes it. */
-static bool chunks_stay_home(const struct plan_route *r) {
-    if (r->chunks != r->stages) return false;
-    for (uint32_t c = 0; c < r->chunks; c++) {
-        if (chunk_position(r, c) != c) return false;
-        for (uint32_t h = 0; h < r->pipelines; h++)
-            for (uint32_t i = 0; i < r->microbatches; i++)
-                if (r->host[plan_route_cell(r, h, c, i)] % r->stages != c) return false;
+/* The stage all of whose workers hold the chunk alone, or EXACT_NONE: workers of several stages do. */
+static uint32_t stage_that_holds(const struct ir_plan *holders, uint32_t chunk) {
+    uint32_t stage = EXACT_NONE;
+    for (uint32_t w = 0; w < holders->pipelines * holders->stages; w++) {
+        if (!ir_plan_holds(holders, w, chunk)) continue;
+        if (stage != EXACT_NONE && stage != w % holders->stages) return EXACT_NONE;
+        stage = w % holders->stages;
     }
-    return true;
+    return stage;
 }
 
-static bool in_group(const struct exact_model *m, uint32_t group, uint32_t task) {
-    if (!m->staggered) return true;
+/* A barrier: everything. Staggered: every stage's workers, and every chunk that several stages hold. */
+static void find_groups(struct exact_model *m, const struct ir_plan *holders) {
+    if (!m->staggered) {
+        m->groups[m->group_count++] = (struct exact_group){.stage = EXACT_NONE, .chunk = EXACT_NONE};
+        return;
+    }
+    for (uint32_t s = 0; s < m->route->stages; s++)
+        m->groups[m->group_count++] = (struct exact_group){.stage = s, .chunk = EXACT_NONE};
+    m->anchor = stage_that_holds(holders, 0);
+    for (uint32_t c = 0; c < m->route->chunks; c++) {
+        if (stage_that_holds(holders, c) != EXACT_NONE) continue;
+        if (c == 0) m->anchor = m->group_count;
+        m->groups[m->group_count++] = (struct exact_group){.stage = EXACT_NONE, .chunk = c};
+    }
+}
+
+static bool in_group(const struct exact_model *m, const struct exact_group *group, uint32_t task) {
     const struct exact_task *t = &m->tasks[task];
-    if (group >= m->route->stages) return t->chunk == group - m->route->stages;
+    if (group->chunk != EXACT_NONE) return t->chunk == group->chunk;
+    if (group->stage == EXACT_NONE) return true;
     uint32_t worker = t->worker != EXACT_NONE ? t->worker : m->choices[m->cells[t->cell].choice_first].worker;
-    return worker % m->route->stages == group; /* all choices are of one stage */
+    return worker % m->route->stages == group->stage; /* all choices are of one stage */
 }
 
 static pawl_code link_groups(struct exact_model *m, struct pawl_error *e) {
     pawl_code code = PAWL_OK;
     for (uint32_t g = 0; code == PAWL_OK && g < m->group_count; g++) {
-        m->groups[g] = (struct exact_group){m->node_count, m->node_count + 1};
+        m->groups[g].first = m->node_count;
+        m->groups[g].last = m->node_count + 1;
         m->node_count += 2;
         for (uint32_t t = 0; code == PAWL_OK && t < m->task_count; t++) {
-            if (!in_group(m, g, t)) continue;
+            if (!in_group(m, &m->groups[g], t)) continue;
             code = exact_arc_add(m, (struct exact_arc){m->groups[g].first, t, 0, EXACT_NONE, EXACT_NONE}, e);
             if (code == PAWL_OK)
                 code = exact_arc_add(
@@ -422,9 +438,8 @@ static pawl_code allocate(struct exact_model *m, const struct ir_plan *holders, 
     m->tasks = calloc(tasks, sizeof *m->tasks);
     m->cells = calloc(m->cell_count, sizeof *m->cells);
     m->choices = calloc((uint64_t)m->cell_count * r->pipelines, sizeof *m->choices);
-    m->groups = calloc(m->group_count, sizeof *m->groups);
     m->stores = calloc((uint64_t)r->pipelines * r->stages, sizeof *m->stores);
-    if (m->tasks == NULL || m->cells == NULL || m->choices == NULL || m->groups == NULL || m->stores == NULL)
+    if (m->tasks == NULL || m->cells == NULL || m->choices == NULL || m->stores == NULL)
         return error_set(e, PAWL_MEMORY, 0, "exact plan: no memory for %llu tasks",
                          (unsigned long long)tasks);
     return PAWL_OK;
@@ -433,11 +448,12 @@ static pawl_code allocate(struct exact_model *m, const struct ir_plan *holders, 
 static pawl_code build(struct exact_model *m, const struct ir_plan *holders, struct pawl_error *e) {
     const struct plan_route *r = m->route;
     m->cell_count = r->pipelines * r->chunks * r->microbatches;
-    m->group_count = !m->staggered ? 1 : chunks_stay_home(r) ? r->stages : r->stages + r->chunks;
+    m->groups = calloc((size_t)r->stages + r->chunks, sizeof *m->groups);
+    if (m->groups == NULL) return error_set(e, PAWL_MEMORY, 0, "exact plan: no memory");
+    find_groups(m, holders);
     m->scale = 1;
     for (uint32_t q = 2; q <= m->group_count && q <= EXACT_RATIO_MAX; q++)
         m->scale *= q / (uint32_t)gcd(m->scale, q);
-    m->anchor = m->group_count > r->stages ? r->stages : 0;
     pawl_code code = measure_time(m, holders, e);
     if (code == PAWL_OK) code = allocate(m, holders, e);
     if (code != PAWL_OK) return code;

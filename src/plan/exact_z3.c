@@ -22,6 +22,10 @@
 #define WATCH_NS   10000000 /* how late a stop may be noticed */
 #define CLAUSE_MAX 4        /* literals of a clause that is not memory's */
 
+struct breach {
+    uint32_t cell, until; /* the task that would have to come first */
+};
+
 struct z3 {
     struct exact_run *run;
     const struct exact_model *m;
@@ -32,6 +36,8 @@ struct z3 {
     Z3_ast *choice; /* [choices] */
     struct exact_state *state;
     struct exact_schedule found;
+    struct breach *breach; /* [cells] what is stored at a forward that is too much */
+    uint32_t breach_count;
     uint32_t asked; /* questions so far: names of assumptions */
 };
 
@@ -149,7 +155,8 @@ static pawl_code open_solver(struct z3 *z, struct pawl_error *e) {
     z->start = calloc(m->node_count, sizeof(Z3_ast));
     z->order = calloc((size_t)m->literal_count + 1, sizeof(Z3_ast));
     z->choice = calloc((size_t)m->choice_count + 1, sizeof(Z3_ast));
-    if (z->start == NULL || z->order == NULL || z->choice == NULL)
+    z->breach = calloc(m->cell_count, sizeof *z->breach);
+    if (z->breach == NULL || z->start == NULL || z->order == NULL || z->choice == NULL)
         return error_set(e, PAWL_MEMORY, 0, "exact plan: no memory for %u tasks", m->task_count);
     z->solver = Z3_mk_solver_for_logic(z->context, Z3_mk_string_symbol(z->context, "QF_IDL"));
     Z3_solver_inc_ref(z->context, z->solver);
@@ -170,6 +177,7 @@ static void close_solver(struct z3 *z) {
     free(z->start);
     free(z->order);
     free(z->choice);
+    free(z->breach);
     exact_state_free(z->state);
     exact_schedule_close(&z->found);
 }
@@ -196,25 +204,44 @@ static uint64_t stored_at(const struct z3 *z, uint32_t cell, uint32_t forward, u
     return c->full;
 }
 
+/* Does another of the breach's cells of the same class say it already? Of forwards the last to come, of what
+ * gives back the first. */
+static bool is_said(const struct z3 *z, uint32_t at, bool is_forward) {
+    const struct exact_model *m = z->m;
+    const struct exact_cell *one = &m->cells[z->breach[at].cell];
+    for (uint32_t i = 0; i < z->breach_count && one->choice_count == 0; i++) {
+        const struct exact_cell *other = &m->cells[z->breach[i].cell];
+        if (i == at || other->class != one->class || other->choice_count > 0) continue;
+        if (m->tasks[other->task].chunk != m->tasks[one->task].chunk) continue;
+        if (is_forward && other->number > one->number) return true;
+        bool same = z->breach[i].until - other->task == z->breach[at].until - one->task;
+        if (!is_forward && same && other->number < one->number) return true;
+    }
+    return false;
+}
+
 /* The clause that forbids what is stored at `forward`: some of those cells start later or give back sooner,
  * or are elsewhere. Only as many cells as are too much. */
 static void forbid(struct z3 *z, const struct exact_store *store, uint32_t cell, Z3_ast *clause) {
     const struct exact_model *m = z->m;
     uint32_t forward = m->cells[cell].task, count = 0, choice, until;
     uint64_t sum = m->cells[cell].full;
-    bool known;
-    if (exact_may_run_on(m, forward, store->worker, &choice)) count = unless(z, choice, clause, count);
+    z->breach_count = 0;
     for (uint32_t i = 0; i < store->cell_count && sum <= store->limit; i++) {
         uint32_t other = store->cells[i];
         if (other == cell || z->found.worker[other] != store->worker) continue;
         uint64_t stored = stored_at(z, other, forward, &until);
-        if (stored == 0) continue;
         sum += stored;
-        if (exact_may_run_on(m, m->cells[other].task, store->worker, &choice))
-            count = unless(z, choice, clause, count);
-        Z3_ast later = before(z, forward, m->cells[other].task, &known);
+        if (stored > 0) z->breach[z->breach_count++] = (struct breach){other, until};
+    }
+    if (exact_may_run_on(m, forward, store->worker, &choice)) count = unless(z, choice, clause, count);
+    for (uint32_t i = 0; i < z->breach_count; i++) {
+        uint32_t other = m->cells[z->breach[i].cell].task;
+        bool known;
+        if (exact_may_run_on(m, other, store->worker, &choice)) count = unless(z, choice, clause, count);
+        Z3_ast later = is_said(z, i, true) ? NULL : before(z, forward, other, &known);
         if (later != NULL) clause[count++] = later;
-        Z3_ast sooner = before(z, until, forward, &known);
+        Z3_ast sooner = is_said(z, i, false) ? NULL : before(z, z->breach[i].until, forward, &known);
         if (sooner != NULL) clause[count++] = sooner;
     }
     assert_any(z, count, clause);

@@ -3,8 +3,9 @@
  * Where bubbles are scarce a dead worker costs its own stage 1/D, since only its peers take its work. Helpers
  * spread it over neighbour stages. Their numbers are tried one after the other by the load that they leave on
  * the busiest worker, which is quick; a number counts only if it shortens the load by min_gain over the last
- * that counted. The largest of those are ordered in earnest, under memory that the copied state makes smaller,
- * fewer helpers first: more are taken only if the period, too, is shorter by min_gain than with fewer. */
+ * that counted. The largest of those are ordered in earnest, under memory that the copied state makes
+ * smaller, fewer helpers first: more are taken only if the period, too, is shorter by min_gain than with
+ * fewer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,7 +134,8 @@ static pawl_code try_candidates(struct make *m, struct candidates *c, const uint
     uint64_t *limit = NULL; /* without helpers */
     if (m->costs->limit != NULL) {
         limit = malloc(m->worker_count * sizeof *limit);
-        if (limit == NULL) return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
+        if (limit == NULL)
+            return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
         memcpy(limit, m->costs->limit, m->worker_count * sizeof *limit);
     }
     pawl_code code = PAWL_OK;

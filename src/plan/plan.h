@@ -90,9 +90,12 @@ pawl_code plan_route_fill_peers(struct plan_route *route, const struct sim_costs
 
 /* Beyond the stage: some workers hold a neighbouring chunk as well and take part of its micro-batches, while
  * peers of their own stage take some of theirs, such that the load (ticks) of the busiest worker is least
- * with at most `helpers` such workers; each costs one copy of a chunk's state and its memory (never above
- * `room[worker]` bytes; null: not limited). The route for exactly `helpers` of them (fewer, if more would not
- * help). */
+ * with at most `helpers` such workers, and of these the fewest; where a worker of an earlier stage helps, the
+ * others who have that chunk count as busy the longer by that stage's forward, which the period makes so.
+ * Each costs one copy of a chunk's state and its memory (never above `room[worker]` bytes; null: not
+ * limited). Fewer are used where more would not help, so also where one alone cannot: two failures may need
+ * two. Errors: STAGE_LOST; UNSUPPORTED: stages of several chunks. O(stages * helpers) for each of a
+ * logarithmic number of tries, and once the micro-batches. */
 struct plan_helper {
     uint32_t worker, chunk, copied_from; /* copied_from: a worker that held the chunk */
 };
@@ -168,9 +171,9 @@ pawl_code plan_baseline(enum pawl_policy policy, const struct plan_route *route,
 pawl_code plan_placement(enum pawl_policy policy, uint32_t stages, uint32_t chunks, uint32_t **out,
                          struct pawl_error *e);
 /* Bubble (ticks: period less the work of a worker) and peak memory (of the worker that stores most) by
- * formula, for costs that are the same for all chunks, no transfers, and F = I = W where weight-gradients
- * fill bubbles; from as many micro-batches on as the cap, for interleaved multiples of the stages. Facts 8.1.
- */
+ * formula, for costs that are the same for all chunks and no transfers; for Zero Bubble F = I = W. Exact for
+ * any number of micro-batches but: zb-v, from 2 P - 1 on; interleaved, up to P and for multiples of P
+ * (between them the bubble is larger). Facts 8.1. */
 void plan_baseline_formula(enum pawl_policy policy, const struct sim_costs *costs, uint32_t microbatches,
                            uint64_t *bubble, uint64_t *peak);
 

@@ -84,7 +84,7 @@ pawl_code plan_share_route(const struct sim_costs *costs, uint32_t microbatches,
         plan_route_new(costs->pipelines, costs->stages, costs->chunks, microbatches, &out->route, e);
     if (code != PAWL_OK) return code;
     if (alive != NULL) memcpy(out->route->alive, alive, workers * sizeof *alive);
-    if (helpers > 2 * workers) helpers = (uint32_t)(2 * workers); /* each worker on both sides */
+    if (helpers > workers) helpers = (uint32_t)workers; /* nobody helps on both sides */
     struct share_request r = {costs, microbatches, out->route->alive, helpers, room};
     struct share_work *work = calloc(workers, sizeof *work);
     code = work == NULL ? error_set(e, PAWL_MEMORY, 0, "plan: no memory to share a stage") : check(&r, e);

@@ -1,10 +1,11 @@
 /* Which micro-batches: amounts of work become a route.
  *
  * Chunk by chunk from the first. A worker that has less of its own to do than its pipeline has gives some
- * away, rather those whose chunk before it does not execute; a helper takes rather those of which it executes
- * the neighbouring chunk as well: then nothing is sent in between. All choices are at even distances over the
- * numbers, so that within any stretch of an iteration each worker gets its share: a schedule then reaches the
- * load. The rest goes to the peers in turns. Tested in tests/unit/plan_share_test.c. */
+ * away, rather those whose chunk before it does not execute, or its helper of that chunk does; a helper takes
+ * rather those of which it executes the neighbouring chunk as well: then nothing is sent in between. All
+ * choices are at even distances over the numbers, so that within any stretch of an iteration each worker gets
+ * its share: a schedule then reaches the load. The rest goes to the peers in turns. Tested in
+ * tests/unit/plan_share_test.c. */
 #include <stdlib.h>
 
 #include "plan/route.h"
@@ -47,8 +48,11 @@ static void keep_own(struct place *p, uint32_t home, uint32_t chunk) {
     uint32_t microbatches = p->route->microbatches, worker = home * p->route->stages + chunk;
     uint64_t own = p->work[worker].own, kept = own < microbatches ? own : microbatches;
     if (!p->route->alive[worker]) kept = 0;
-    for (uint32_t m = 0; m < microbatches; m++)
-        p->preferred[m] = chunk == 0 || host_of(p, home, chunk - 1, m) != worker;
+    bool gives_right = chunk > 0 && p->work[worker - 1].right > 0;
+    for (uint32_t m = 0; m < microbatches; m++) {
+        uint32_t before = chunk == 0 ? IR_NONE : host_of(p, home, chunk - 1, m);
+        p->preferred[m] = gives_right ? before == worker - 1 : before != worker;
+    }
     choose(p->preferred, microbatches, microbatches - kept);
     for (uint32_t m = 0; m < microbatches; m++)
         set_host(p, home, chunk, m, p->preferred[m] ? IR_NONE : worker);

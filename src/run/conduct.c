@@ -247,6 +247,9 @@ static void translate(struct conduct *c, uint32_t rank, const struct message *m,
         c->hooks.heard(c->hooks.context, rank, m);
         event.kind = COORD_SAVED;
         break;
+    case MESSAGE_MEASURED:
+        c->hooks.heard(c->hooks.context, rank, m);
+        return;
     case MESSAGE_SUSPECT:
         event.kind = COORD_SUSPECT;
         break;

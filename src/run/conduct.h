@@ -18,7 +18,7 @@ struct conduct_hooks {
     void (*kill)(void *context, uint32_t rank, const char *why);
     /* Every action, after it was carried out; for logs and counters. */
     void (*note)(void *context, const struct coord_action *action);
-    /* A message that is for people: SAVED, FAILED, READY. */
+    /* A message that is for people: SAVED, FAILED, READY, MEASURED. */
     void (*heard)(void *context, uint32_t rank, const struct message *m);
 };
 

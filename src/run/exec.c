@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 
 pawl_code exec_init(struct exec *x, struct stage *stage, struct peers *peers, uint32_t microbatches,
@@ -143,6 +144,7 @@ static pawl_code send_to(struct exec *x, uint32_t index, const struct ir_instruc
     struct peers_name name = {x->version->number, kind, in->home, stage, in->microbatch};
     const float *data = kind == NET_ACTIVATION ? f->slot->output : f->slot->grad_out;
     f->sends++;
+    f->sent_ns[kind == NET_GRADIENT] = clock_now_ns();
     return peers_send(x->peers, in->to, name, (struct peers_data){data, x->stage->activation_bytes},
                       PEERS_EXEC_SEND, index, e);
 }
@@ -154,7 +156,9 @@ static pawl_code do_forward(struct exec *x, const struct ir_instruction *in, boo
     if (code != PAWL_OK || !x->flights[index].input_here) return code;
     struct exec_flight *f = &x->flights[index];
     if (f->forward_done) return error_set(e, PAWL_INTERNAL, 0, "second forward of one micro-batch");
+    int64_t begin = clock_now_ns();
     x->stage->ops->forward(x->stage, x->version, f->slot);
+    measure_add(&x->measure, MEASURE_FORWARD, clock_now_ns() - begin);
     f->forward_done = *done = true;
     fault_arrive(FAULT_AFTER_FORWARD);
     if (in->to == IR_NONE) {
@@ -182,7 +186,9 @@ static pawl_code do_input_grad(struct exec *x, const struct ir_instruction *in, 
     if (code != PAWL_OK || !x->flights[index].grad_here) return code;
     struct exec_flight *f = &x->flights[index];
     if (f->input_grad_done) return error_set(e, PAWL_INTERNAL, 0, "second input-gradient of one micro-batch");
+    int64_t begin = clock_now_ns();
     x->stage->ops->input_grad(x->stage, x->version, f->slot);
+    measure_add(&x->measure, MEASURE_INPUT_GRAD, clock_now_ns() - begin);
     f->input_grad_done = *done = true;
     fault_arrive(FAULT_AFTER_INPUT_GRAD);
     return in->to == IR_NONE ? PAWL_OK : send_to(x, index, in, NET_GRADIENT, e);
@@ -195,7 +201,9 @@ static pawl_code do_weight_grad(struct exec *x, const struct ir_instruction *in,
     struct exec_flight *f = &x->flights[index];
     if (!f->input_grad_done || f->weight_grad_done)
         return error_set(e, PAWL_INTERNAL, 0, "weight-gradient out of order");
+    int64_t begin = clock_now_ns();
     x->stage->ops->weight_grad(x->stage, x->version, f->slot, x->sums, x->shift);
+    measure_add(&x->measure, MEASURE_WEIGHT_GRAD, clock_now_ns() - begin);
     f->weight_grad_done = true;
     release_if_done(x, f);
     return PAWL_OK;
@@ -225,6 +233,15 @@ pawl_code exec_tick(struct exec *x, enum exec_state *state, struct pawl_error *e
 
 void exec_pass(struct exec *x) { x->at++; }
 
+/* A send of the flight has left. Completions do not say which: what was sent first, if both are under way. */
+static void measure_send(struct exec *x, struct exec_flight *f) {
+    int kind = f->sent_ns[0] != 0 ? 0 : 1;
+    if (f->sent_ns[kind] != 0)
+        measure_add(&x->measure, kind == 0 ? MEASURE_SEND_FORWARD : MEASURE_SEND_BACKWARD,
+                    clock_now_ns() - f->sent_ns[kind]);
+    f->sent_ns[kind] = 0;
+}
+
 pawl_code exec_completion(struct exec *x, const struct net_completion *c, struct pawl_error *e) {
     uint32_t index = (uint32_t)peers_own(c->cookie);
     enum peers_owner owner = peers_owner_of(c->cookie);
@@ -234,6 +251,7 @@ pawl_code exec_completion(struct exec *x, const struct net_completion *c, struct
     if (owner == PEERS_EXEC_SEND) {
         /* A send to a dead peer failed: the coordinator is about to fence this view. */
         f->sends--;
+        if (c->code == PAWL_OK) measure_send(x, f);
         release_if_done(x, f);
         return PAWL_OK;
     }

@@ -11,6 +11,7 @@
 
 #include "ir/ir.h"
 #include "model/stage.h"
+#include "run/measure.h"
 #include "run/peers.h"
 
 /* Receives posted ahead of the instruction under way: one being received while one is computed, and one in
@@ -29,6 +30,7 @@ struct exec_flight {         /* one micro-batch between its first receive and it
     struct stage_slot *slot; /* null: this place is free */
     uint32_t home, microbatch;
     uint32_t sends;
+    int64_t sent_ns[2]; /* when an activation, a gradient was sent; 0: not, or it has left */
     bool input_here, forward_done;
     bool grad_here, input_grad_done, weight_grad_done;
 };
@@ -45,6 +47,7 @@ struct exec {
     uint32_t *flight_of; /* [pipelines * microbatches]: index into flights + 1, 0: none in this iteration */
     struct exec_flight *flights;
     uint32_t flight_count;
+    struct measure measure;
 };
 
 pawl_code exec_init(struct exec *x, struct stage *stage, struct peers *peers, uint32_t microbatches,

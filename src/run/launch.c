@@ -231,7 +231,7 @@ static pawl_code read_injections(struct launch *l, struct pawl_error *e) {
 }
 
 /* Now, not after hours of training. */
-static pawl_code check_report_path(const char *path, struct pawl_error *e) {
+static pawl_code check_path(const char *option, const char *path, struct pawl_error *e) {
     if (path == NULL) return PAWL_OK;
     char folder[4096];
     snprintf(folder, sizeof folder, "%s", path);
@@ -241,9 +241,10 @@ static pawl_code check_report_path(const char *path, struct pawl_error *e) {
     else
         slash[slash == folder] = 0;
     if (path[0] == 0 || path[strlen(path) - 1] == '/')
-        return error_set(e, PAWL_ARGUMENT, 0, "--report \"%s\": name a file", path);
+        return error_set(e, PAWL_ARGUMENT, 0, "%s \"%s\": name a file", option, path);
     if (access(folder, W_OK | X_OK) != 0)
-        return error_set(e, PAWL_ARGUMENT, errno, "--report %s: choose a folder that you may write to", path);
+        return error_set(e, PAWL_ARGUMENT, errno, "%s %s: choose a folder that you may write to", option,
+                         path);
     return PAWL_OK;
 }
 
@@ -253,7 +254,10 @@ static pawl_code set_up(struct launch *l, struct pawl_error *e) {
     if (code != PAWL_OK) return code;
     if (o->steps > 0) l->spec.run.steps = o->steps;
     l->ranks = spec_ranks(&l->spec);
-    code = check_report_path(o->report_path, e);
+    l->measured = calloc(l->ranks, sizeof *l->measured);
+    if (l->measured == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %u workers", l->ranks);
+    code = check_path("--report", o->report_path, e);
+    if (code == PAWL_OK) code = check_path("--profile-out", o->profile_path, e);
     if (code == PAWL_OK) code = read_injections(l, e);
     if (code == PAWL_OK) code = rundir_open(&l->dir, &l->spec, e);
     if (code != PAWL_OK) return code;
@@ -274,8 +278,21 @@ static pawl_code write_reports(struct launch *l, struct pawl_error *e) {
     return code;
 }
 
+static void hand_over(struct launch *l, struct launch_measured *out) {
+    const struct spec *s = &l->spec;
+    *out = (struct launch_measured){
+        .pipelines = s->parallel.pipelines, .stages = s->parallel.stages, .layers = s->model.layers};
+    snprintf(out->name, sizeof out->name, "gpt %ux%u, context %u", s->model.layers, s->model.width,
+             s->model.context);
+    bool any = false;
+    for (uint32_t r = 0; r < l->ranks; r++) any |= l->measured[r].iterations > 0;
+    if (!any) return;
+    out->reports = l->measured;
+    l->measured = NULL;
+}
+
 pawl_code launch_train(const struct pawl_train_options *options, struct pawl_train_report *report,
-                       struct pawl_error *e) {
+                       struct launch_measured *measured, struct pawl_error *e) {
     struct launch l = {.options = options, .epoll_fd = -1, .signal_fd = -1};
     struct pawl_error cause = {0};
     int64_t begin = clock_now_ns();
@@ -295,7 +312,9 @@ pawl_code launch_train(const struct pawl_train_options *options, struct pawl_tra
     /* The first cause a worker named tells more than what followed from it. */
     if (code != PAWL_OK && l.failure.code != PAWL_OK && code != PAWL_CORRUPT)
         cause = l.failure, code = l.failure.code;
+    if (code == PAWL_OK && measured != NULL) hand_over(&l, measured);
     fleet_close(&l);
+    free(l.measured);
     progress_close(l.progress);
     rundir_close(&l.dir);
     free(l.injects);

@@ -11,10 +11,20 @@
 
 #include <pawl/train.h>
 
+#include "run/measure.h"
+
 /* Restarts from the newest durable step without a newer step becoming durable in between. */
 #define LAUNCH_RESTARTS_MAX 3
 
+/* What the workers measured in the call, by rank; a rank that was lost has iterations 0. */
+struct launch_measured {
+    char name[64]; /* of the model: its sizes */
+    uint32_t pipelines, stages, layers;
+    struct measure_report *reports; /* [pipelines * stages]; null: no iteration ran */
+};
+
+/* `measured` (may be null) is filled when all went well; free its reports. */
 pawl_code launch_train(const struct pawl_train_options *options, struct pawl_train_report *report,
-                       struct pawl_error *e);
+                       struct launch_measured *measured, struct pawl_error *e);
 
 #endif

@@ -44,9 +44,10 @@ struct launch {
     bool has_durable;
     int64_t durable_ns;
     char store_mode[160];
-    char problem[512];         /* first damage that the last look at the stores met; empty: none */
-    struct pawl_error failure; /* first cause heard from a worker */
-    bool saves_failing;        /* the last save heard of failed: told once, not at every step */
+    char problem[512];               /* first damage that the last look at the stores met; empty: none */
+    struct measure_report *measured; /* [ranks] */
+    struct pawl_error failure;       /* first cause heard from a worker */
+    bool saves_failing;              /* the last save heard of failed: told once, not at every step */
     struct pawl_error save_failure;
 };
 

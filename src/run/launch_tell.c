@@ -187,6 +187,9 @@ static void heard_saved(struct launch *l, uint32_t rank, const struct message *m
 static void heard(void *context, uint32_t rank, const struct message *m) {
     struct launch *l = context;
     if (m->kind == MESSAGE_SAVED) heard_saved(l, rank, m);
+    if (m->kind == MESSAGE_MEASURED &&
+        measure_decode(m->data, m->data_bytes, &l->measured[rank], NULL) != PAWL_OK)
+        l->measured[rank] = (struct measure_report){0};
     if (m->kind == MESSAGE_READY && l->store_mode[0] == 0) {
         strncpy(l->store_mode, m->text, sizeof l->store_mode - 1);
         json_text(progress_begin(l->progress, "store"), "mode", m->text);

@@ -43,6 +43,7 @@ static const uint32_t kind_fields[MESSAGE_KIND_END] = {
     [MESSAGE_FENCED] = F_VIEW | F_VERSION | F_HAS_REPORT | F_REPORT,
     [MESSAGE_SAVED] = F_VERSION | F_PART | F_CODE | F_WRITTEN | F_TEXT,
     [MESSAGE_SUSPECT] = F_PEER,
+    [MESSAGE_MEASURED] = F_DATA,
 };
 
 static void put_report(struct bytes *out, const struct coord_report *r) {

@@ -28,14 +28,15 @@ enum message_kind {
     MESSAGE_FORGET, /* version */
     MESSAGE_INJECT, /* iteration, text = fault point name */
     /* worker to launcher */
-    MESSAGE_ADDRESS, /* data = this worker's network address */
-    MESSAGE_READY,   /* version, text = how its store is written */
-    MESSAGE_FAILED,  /* code, text: the worker cannot go on and ends */
-    MESSAGE_BEAT,    /* progress, busy */
-    MESSAGE_REDUCED, /* view, report */
-    MESSAGE_FENCED,  /* view, version, has_report, report */
-    MESSAGE_SAVED,   /* version, part, parts, code, bytes, write_ns, text = what went wrong */
-    MESSAGE_SUSPECT, /* peer */
+    MESSAGE_ADDRESS,  /* data = this worker's network address */
+    MESSAGE_READY,    /* version, text = how its store is written */
+    MESSAGE_FAILED,   /* code, text: the worker cannot go on and ends */
+    MESSAGE_BEAT,     /* progress, busy */
+    MESSAGE_REDUCED,  /* view, report */
+    MESSAGE_FENCED,   /* view, version, has_report, report */
+    MESSAGE_SAVED,    /* version, part, parts, code, bytes, write_ns, text = what went wrong */
+    MESSAGE_SUSPECT,  /* peer */
+    MESSAGE_MEASURED, /* data = measure_report: at the last version */
     MESSAGE_KIND_END
 };
 

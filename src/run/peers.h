@@ -43,9 +43,6 @@ void peers_close(struct peers *p);
 /* Take a MESSAGE_PEERS. Errors: FORMAT, MEMORY. */
 pawl_code peers_learn(struct peers *p, const struct message *m, struct pawl_error *e);
 
-static inline uint32_t peers_rank(const struct peers *p, uint32_t pipeline, uint32_t stage) {
-    return pipeline * p->stages + stage;
-}
 /* Send to / receive under a tag of the current view. `pipeline` and `stage` as net_kind says. */
 struct peers_name {
     uint64_t step;

@@ -42,6 +42,7 @@ struct worker {
     uint64_t plan_view;
     struct exec exec;
     struct reduce reduce;
+    int64_t reduce_ns;          /* when the sum under way began */
     bool *peer_has_grad;        /* [ranks], from GO */
     uint32_t state_pending;     /* sends or the receive of a gradient between peers */
     enum coord_verdict verdict; /* of the GO under way */

@@ -2,16 +2,35 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "model/adamw.h"
 #include "run/worker_state.h"
+
+/* At the last version: the launcher has it before this worker's last save. */
+static pawl_code send_measured(struct worker *w) {
+    struct measure_report r = {
+        .state_bytes = w->base->bytes + (w->stage->param_count + GRADSUM_FOOTER_WORDS) * sizeof *w->sums +
+                       w->stage->param_count * sizeof *w->grad,
+        .activation_bytes = w->stage->slot_bytes,
+        .input_bytes = w->stage->activation_bytes,
+    };
+    struct bytes data = {0};
+    measure_times(&w->exec.measure, &r);
+    measure_encode(&r, &data);
+    struct message m = {.kind = MESSAGE_MEASURED, .data = data.data, .data_bytes = data.size};
+    pawl_code code = data.failed ? PAWL_OK : channel_send(w->env.channel, &m, NULL);
+    bytes_close(&data);
+    return code;
+}
 
 static pawl_code begin_iteration(struct worker *w) {
     const struct version *current = w->tentative != NULL ? w->tentative : w->base;
     if (current->number >= w->spec.run.steps) {
         w->phase = w->tentative != NULL ? WORKER_HOLD : WORKER_IDLE;
-        return PAWL_OK;
+        return send_measured(w);
     }
+    measure_iteration(&w->exec.measure);
     for (uint32_t i = 0; i < w->injection_count; i++)
         if (w->injections[i].iteration == current->number) {
             fault_arm((enum fault_point)w->injections[i].point, 1);
@@ -46,6 +65,12 @@ pawl_code worker_fence(struct worker *w, const struct message *m, struct pawl_er
     return channel_send(w->env.channel, &answer, e);
 }
 
+static void take_step(struct worker *w, float clip, struct version *next) {
+    int64_t begin = clock_now_ns();
+    adamw_step(w->stage, &w->adamw, w->base, w->grad, clip, next);
+    measure_add(&w->exec.measure, MEASURE_STEP, clock_now_ns() - begin);
+}
+
 /* base becomes base+1, made from the reduced gradient as the verdict says. */
 static pawl_code settle(struct worker *w, enum coord_verdict verdict, float clip, struct pawl_error *e) {
     struct version *next = w->tentative;
@@ -55,7 +80,7 @@ static pawl_code settle(struct worker *w, enum coord_verdict verdict, float clip
         if (verdict == COORD_SKIP)
             adamw_skip(w->stage, w->base, next);
         else
-            adamw_step(w->stage, &w->adamw, w->base, w->grad, verdict == COORD_CLIP ? clip : 1.0f, next);
+            take_step(w, verdict == COORD_CLIP ? clip : 1.0f, next);
     } else if (verdict != COORD_ACCEPT) {
         return error_set(e, PAWL_INTERNAL, 0, "a tentative step was decided otherwise without a fence");
     }
@@ -193,7 +218,7 @@ static pawl_code advance_step(struct worker *w, bool *worked, struct pawl_error 
     struct version *next = versions_take(&w->versions);
     if (next == NULL) return PAWL_OK; /* every buffer is being saved: go on when one is free */
     *worked = true;
-    adamw_step(w->stage, &w->adamw, w->base, w->grad, 1.0f, next);
+    take_step(w, 1.0f, next);
     w->tentative = next;
     w->shift = 0; /* it was the redone iteration's; a fence that restarts that one brings it back */
     fault_arrive(FAULT_STEP_TENTATIVE);
@@ -207,11 +232,13 @@ static pawl_code advance_reduce(struct worker *w, bool *worked, struct pawl_erro
         if (w->tentative != NULL || w->state_pending > 0) return PAWL_OK;
         w->has_grad = false;
         *worked = true;
+        w->reduce_ns = clock_now_ns();
         return reduce_begin(&w->reduce, w->base, w->sums, w->shift, w->grad, e);
     }
     pawl_code code = reduce_tick(&w->reduce, e);
     if (code != PAWL_OK || w->reduce.phase != REDUCE_DONE) return code;
     *worked = true;
+    measure_add(&w->exec.measure, MEASURE_REDUCE, clock_now_ns() - w->reduce_ns);
     reduce_drop(&w->reduce);
     exec_pass(&w->exec);
     code = report_reduced(w, e);

@@ -8,10 +8,9 @@
 #define BOX_GAP    0.8 /* between boxes, taken from their width */
 #define MARK_WIDTH 2.0 /* of a step that takes no time */
 #define COPY       3.0 /* height of a copy's bar */
-#define FONT_LEAST 8.0
 
 static double font_of(const struct chart *c) {
-    return c->row >= 24 ? 11 : c->row >= 18 ? 10 : c->row >= 12 ? FONT_LEAST : 0;
+    return c->row >= 24 ? 11 : c->row >= 18 ? 10 : c->row >= 12 ? SVG_LEAST : 0;
 }
 
 static void put_tooltip(const struct chart *c, uint32_t w, const struct ir_instruction *in, uint64_t start,
@@ -32,7 +31,7 @@ static double label_of(const struct chart *c, uint32_t w, const struct ir_instru
     bool guest = view_is_guest(c->v, w, in);
     for (int shortened = 0; shortened < 3; shortened++) {
         const char *letter = shortened == 0 ? ir_op_name(in->op) : "";
-        double font = shortened < 2 ? font_of(c) : FONT_LEAST;
+        double font = shortened < 2 ? font_of(c) : SVG_LEAST;
         if (guest)
             snprintf(out, 32, "%s%u:%u", letter, in->home, in->microbatch);
         else
@@ -62,7 +61,7 @@ static void put_box(const struct chart *c, uint32_t w, uint32_t i, double y) {
     out_char(c->o, '>');
     put_tooltip(c, w, in, start, end);
     out_text(c->o, "</rect>\n");
-    double font = font_of(c) > 0 ? label_of(c, w, in, width, label) : 0;
+    double font = c->labels && font_of(c) > 0 ? label_of(c, w, in, width, label) : 0;
     if (font == 0) return;
     svg_text(c->o,
              font >= 11   ? "n s"

@@ -22,7 +22,8 @@
 #define ROWS_MAX     512u
 #define LEFT         116.0
 #define RIGHT        28.0
-#define AXIS         78.0 /* height of the period and bound brackets with the axis */
+#define AXIS         58.0 /* height of the period bracket with the axis */
+#define BRACKET      20.0 /* of another bracket */
 #define LINE         18.0 /* of text */
 #define HEAD         58.0 /* to the end of the first line below the title */
 #define SLOT_BEST    26.0 /* width of the shortest instruction: a letter and two digits */
@@ -41,12 +42,15 @@ static void set_scale(struct chart *c) {
     for (uint32_t s = 0; s < v->ir->stages; s++)
         if ((double)(view_end_of_window(v, s) - v->origin) > span)
             span = (double)(view_end_of_window(v, s) - v->origin);
+    char longest[16];
     double slots = span / shortest, width = slots * SLOT_BEST;
     if (width > PLOT_BEST) width = slots * SLOT_LEAST > PLOT_BEST ? slots * SLOT_LEAST : PLOT_BEST;
     if (width > PLOT_MOST || c->areas) width = c->areas ? PLOT_BEST : PLOT_MOST;
     if (width < PLOT_LEAST) width = PLOT_LEAST;
     c->plot_width = width;
     c->pixels_per_tick = span > 0 ? width / span : 1;
+    snprintf(longest, sizeof longest, "%u", v->ir->microbatches - 1);
+    c->labels = svg_width(strlen(longest), SVG_LEAST) <= shortest * c->pixels_per_tick - 1.8;
 }
 
 static void set_rows(struct chart *c) {
@@ -167,6 +171,12 @@ static void put_notes(const struct chart *c) {
     svg_text_end(c->o);
 }
 
+/* The bound is not reached: it has a bracket and marks of its own. */
+static bool bound_is_apart(const struct chart *c) {
+    double bound = c->v->plan->summary.lower_bound * SIM_TICKS;
+    return bound > 0 && bound + 0.5 < (double)c->v->plan->times.period;
+}
+
 /* |<---- label ---->| from the first start, `ticks` long. */
 static void put_bracket(const struct chart *c, const char *line, const char *words, double y, double ticks,
                         const char *label) {
@@ -182,15 +192,16 @@ static void put_bracket(const struct chart *c, const char *line, const char *wor
 
 static void put_brackets(const struct chart *c) {
     const struct pawl_plan *plan = c->v->plan;
-    double bound = plan->summary.lower_bound * SIM_TICKS, y = c->top - AXIS + 22;
+    double bound = plan->summary.lower_bound * SIM_TICKS,
+           y = c->top - AXIS - (bound_is_apart(c) ? BRACKET : 0) + 22;
     char time[SHOW_TIME], label[96];
-    bool reached = bound + 0.5 >= (double)plan->times.period;
+    bool apart = bound_is_apart(c), reached = !apart && bound > 0;
     snprintf(label, sizeof label, "period %s%s", show_time(plan->times.period, time),
              reached ? " = bound" : "");
     put_bracket(c, "pe", "m b", y, (double)plan->times.period, label);
-    if (reached || !(bound > 0)) return;
+    if (!apart) return;
     snprintf(label, sizeof label, "bound %.10g", plan->summary.lower_bound);
-    put_bracket(c, "bo", "m bt", y + 20, bound, label);
+    put_bracket(c, "bo", "m bt", y + BRACKET, bound, label);
 }
 
 static void put_axis(const struct chart *c) {
@@ -222,7 +233,7 @@ static void put_marks(const struct chart *c) {
         double y1 = chart_stage_y(c, s) - 3, y2 = y1 + chart_stage_height(c) + 6;
         uint64_t end = view_end_of_window(c->v, s), first = end - c->v->plan->times.period;
         double x = chart_x(c, end), at_bound = chart_x(c, first) + bound;
-        if (at_bound < x - 1 && bound > 0) svg_line(c->o, "bo", at_bound, y1, at_bound, y2);
+        if (bound_is_apart(c)) svg_line(c->o, "bo", at_bound, y1, at_bound, y2);
         svg_line(c->o, "pe", x, y1, x, y2);
     }
 }
@@ -236,6 +247,8 @@ static double put_key(const struct chart *c, const struct key *key, double x, do
     if (strcmp(key->classes, "d") == 0) {
         svg_rect(c->o, "d", x, y - 11, 26, 14);
         svg_line(c->o, "dl", x, y - 4, x + 26, y - 4);
+    } else if (key->classes[0] == 'S' && c->v->timed_steps == 0) {
+        svg_rect(c->o, key->classes, x + 12, y - 11, 2, 14);
     } else if (strchr("RS", key->classes[0]) != NULL) {
         svg_rect(c->o, key->classes, x + 4, y - 8, 18, 7);
     } else if (strchr("OL", key->classes[0]) != NULL) {
@@ -305,7 +318,7 @@ static pawl_code put_chart(struct chart *c, struct pawl_error *e) {
     set_scale(c);
     set_rows(c);
     c->left = LEFT;
-    c->top = HEAD + note_lines(c) * LINE + AXIS;
+    c->top = HEAD + note_lines(c) * LINE + AXIS + (bound_is_apart(c) ? BRACKET : 0);
     c->width = LEFT + c->plot_width + RIGHT;
     double legend_y = c->top + c->group * c->v->ir->stages + 32;
     c->height = legend(c, legend_y, false) + 20;

@@ -9,7 +9,8 @@
 struct chart {
     struct out *o;
     const struct view *v;
-    bool areas; /* a row per stage, else per worker */
+    bool areas;  /* a row per stage, else per worker */
+    bool labels; /* the shortest instruction has room for any number */
     double pixels_per_tick;
     double left, top, plot_width; /* of the plot */
     double row, row_gap, group;   /* heights: of a row, between rows, of a stage with the gap below it */

@@ -145,13 +145,14 @@ static void put_stage(struct out *o, const struct view *v, uint32_t s) {
     put_percent(o, row.busy_min, v->plan->times.period);
     out_text(o, "..");
     put_percent(o, row.busy_max, v->plan->times.period);
-    out_printf(o, "  %10s ", show_time(v->stage_first[s], text));
-    out_printf(o, "%10s  ", show_time(v->stage_last[s], text));
+    out_printf(o, "  %12s ", show_time(v->stage_first[s], text));
+    out_printf(o, "%12s  ", show_time(v->stage_last[s], text));
     out_memory(o, v, v->plan->times.peak[row.fullest]);
     out_char(o, '\n');
 }
 
 void show_table_put(struct out *o, const struct view *v) {
-    out_text(o, "stage  live forwards each guests      busy in %    from         to       memory at most\n");
+    out_text(o,
+             "stage  live forwards each guests      busy in %          from           to  memory at most\n");
     for (uint32_t s = 0; s < v->ir->stages; s++) put_stage(o, v, s);
 }

@@ -2,8 +2,8 @@
  *
  * Each writer gets a finished object and an open file, writes all of it or says why not (IO with errno). SVG
  * is self-contained, without scripts and outside fonts, readable in black and white, light and dark. JSON:
- * docs/ formats/plan-json.md and sim-json.md; numbers are printed so that they read back equal. Pure but for
- * the file. Tested in tests/unit/show_*, tests/e2e/plan_*. */
+ * docs/formats/plan-json.md and docs/formats/sim-json.md; numbers are printed so that they read back equal.
+ * Pure but for the file. Tested in tests/unit/show_*, tests/e2e/plan_*. */
 #ifndef SHOW_SHOW_H
 #define SHOW_SHOW_H
 

@@ -19,11 +19,12 @@ static bool is_first_of_policy(const struct pawl_sim *sim, uint32_t row) {
     return true;
 }
 
-uint32_t sim_view_policy(const struct pawl_sim *sim, uint32_t row) {
-    uint32_t number = 0;
+uint32_t sim_view_style(const struct pawl_sim *sim, uint32_t row) {
+    uint32_t others = 0;
+    if (sim_view_is_ours(&sim->rows[row])) return strcmp(sim->rows[row].policy, "recycle") == 0;
     for (uint32_t i = 0; strcmp(sim->rows[i].policy, sim->rows[row].policy) != 0; i++)
-        number += is_first_of_policy(sim, i);
-    return number;
+        others += is_first_of_policy(sim, i) && !sim_view_is_ours(&sim->rows[i]);
+    return 2 + others % (SIM_VIEW_STYLES - 2);
 }
 
 bool sim_view_ran(const struct pawl_sim *sim, uint32_t row) { return sim->rows[row].goodput > 0; }

@@ -26,12 +26,13 @@ static const char style_light[] =
     ".t{font-size:10px}.u{font-size:8px}\n"
     ".d{fill:#e9edf2}.dl{stroke:#b3261e;stroke-width:1.5}.dt{fill:#b3261e;font-size:11px}\n"
     ".ar{fill:#dbe3ec}.al{stroke:#8795a5;stroke-width:1;fill:none}\n"
-    ".c0{stroke:#0b5cad}.c1{stroke:#d35400}.c2{stroke:#0f8a5f}.c3{stroke:#a0379a}.c4{stroke:#7a5c00}"
-    ".c5{stroke:#39424e}.c6{stroke:#c2185b}.c7{stroke:#0a8ea0}\n"
-    ".ln{fill:none;stroke-width:1.8;stroke-linejoin:round}.ld{stroke-width:1;fill:none;stroke-opacity:.7}\n"
-    ".c1{stroke-dasharray:8 3}.c2{stroke-dasharray:2 2.5}.c3{stroke-dasharray:9 3 2 3}"
-    ".c4{stroke-dasharray:4 3}.c5{stroke-dasharray:14 3}.c6{stroke-dasharray:6 2 2 2 2 2}"
-    ".c7{stroke-dasharray:1.5 4}\n";
+    ".ln{fill:none;stroke-width:1.4;stroke-linejoin:round}.ld{stroke:#8795a5;stroke-width:.8;fill:none}\n"
+    ".c0{stroke:#0b5cad}.c1{stroke:#c2185b}.c2{stroke:#39424e}.c3{stroke:#d35400}.c4{stroke:#0f8a5f}"
+    ".c5{stroke:#8e44ad}.c6{stroke:#7a5c00}.c7{stroke:#0a8ea0}\n"
+    ".c0,.c1{stroke-width:2.6}.c1{stroke-dasharray:11 3 3 3}.c2{stroke-dasharray:2 2}.c3{stroke-dasharray:8 "
+    "3}"
+    ".c4{stroke-dasharray:4 2.5}.c5{stroke-dasharray:14 3}.c6{stroke-dasharray:7 2 2 2 2 2}"
+    ".c7{stroke-dasharray:2 4}\n";
 
 static const char style_dark[] =
     "@media (prefers-color-scheme:dark){\n"
@@ -44,8 +45,8 @@ static const char style_dark[] =
     ".g,.h{stroke:#f6f9fc}.n{fill:#ffffff;stroke:#10161d}.d{fill:#1d2630}.dl{stroke:#ff7b72}.dt{fill:#ff7b72}"
     "\n"
     ".ar{fill:#243241}.al{stroke:#66778a}\n"
-    ".c0{stroke:#6db3f8}.c1{stroke:#ff9f45}.c2{stroke:#4fd39b}.c3{stroke:#e58fe0}.c4{stroke:#e3c24d}"
-    ".c5{stroke:#b9c4d0}.c6{stroke:#ff7fae}.c7{stroke:#54d6e6}\n"
+    ".ld{stroke:#66778a}.c0{stroke:#6db3f8}.c1{stroke:#ff7fae}.c2{stroke:#b9c4d0}.c3{stroke:#ff9f45}"
+    ".c4{stroke:#4fd39b}.c5{stroke:#cf95f0}.c6{stroke:#e3c24d}.c7{stroke:#54d6e6}\n"
     "}\n";
 
 static const char hatches[] =

@@ -8,10 +8,11 @@
 
 #include "show/out.h"
 
-#define SVG_TEXT    12.0 /* size of plain text */
-#define SVG_COLOURS 8u   /* line styles of svg_begin, classes c0 .. c7 */
+#define SVG_TEXT  12.0 /* size of plain text */
+#define SVG_LEAST 8.0  /* size of the smallest text */
 
-/* Everything before the first element. `title` and `about` are what a screen reader and a tooltip say. */
+/* Everything before the first element. Lines of a chart have the classes `ln c0` .. `ln c7` (bold: 0 and 1).
+ * `title` and `about` are what a screen reader and a tooltip say. */
 void svg_begin(struct out *o, double width, double height, const char *title, const char *about);
 void svg_end(struct out *o);
 

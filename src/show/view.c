@@ -19,6 +19,7 @@ static void count_instruction(struct view *v, uint32_t worker, const struct ir_i
     v->recomputed += in->op == IR_C;
     v->offloaded += in->op == IR_O;
     v->timed_reduces += in->op == IR_R && ticks > 0;
+    v->timed_steps += in->op == IR_S && ticks > 0;
     if (in->op == IR_F && view_is_guest(v, worker, in)) v->guests++;
     if (in->op == IR_F && view_is_helper(v, worker, in->chunk)) v->helped++;
     if (in->op <= IR_B && ticks > 0 && (v->shortest == 0 || ticks < v->shortest)) v->shortest = ticks;

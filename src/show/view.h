@@ -13,16 +13,16 @@ struct view {
     const struct ir_plan *ir;
     uint32_t workers;
     uint64_t instructions;
-    uint64_t origin, end;           /* ticks: first start, last end of all */
-    uint64_t *stage_first;          /* [stages] ticks: the window of a stage's iteration begins ... */
-    uint64_t *stage_last;           /* ... and ends here; both 0 where no worker lives */
-    uint32_t dead;                  /* roles nobody plays */
-    uint64_t guests, helped;        /* forwards away from home, and for another worker's chunk */
-    uint64_t recomputed, offloaded; /* micro-batches */
-    uint64_t timed_reduces;         /* that take time */
-    uint64_t counts[IR_OP_COUNT];   /* instructions of each kind */
-    uint64_t shortest;              /* ticks of the shortest F, I, W or B that takes any; 0: none */
-    double memory_one;              /* raw memory of what is printed as 1 */
+    uint64_t origin, end;                /* ticks: first start, last end of all */
+    uint64_t *stage_first;               /* [stages] ticks: the window of a stage's iteration begins ... */
+    uint64_t *stage_last;                /* ... and ends here; both 0 where no worker lives */
+    uint32_t dead;                       /* roles nobody plays */
+    uint64_t guests, helped;             /* forwards away from home, and for another worker's chunk */
+    uint64_t recomputed, offloaded;      /* micro-batches */
+    uint64_t timed_reduces, timed_steps; /* that take time */
+    uint64_t counts[IR_OP_COUNT];        /* instructions of each kind */
+    uint64_t shortest;                   /* ticks of the shortest F, I, W or B that takes any; 0: none */
+    double memory_one;                   /* raw memory of what is printed as 1 */
 };
 
 pawl_code view_open(struct view *v, const struct pawl_plan *plan, struct pawl_error *e);

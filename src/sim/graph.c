@@ -161,8 +161,7 @@ static bool run_reduce(struct build *b, uint32_t worker, const struct ir_instruc
     struct build_worker *w = &b->worker[worker];
     if (c->missing > 0) {
         touch_before(b, worker, in->chunk);
-        w->last = c->gate = emit(b, 0, w->last, c->gate, 0);
-        touch_after(b, worker, in->chunk);
+        c->gate = emit(b, 0, w->last, c->gate, 0);
         if (--c->missing > 0) {
             w->gate_after = c->waiting;
             c->waiting = worker;

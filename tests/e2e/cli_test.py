@@ -66,7 +66,7 @@ class Cli(unittest.TestCase):
 
     def test_help_of_train_names_every_option(self):
         text = pawl("train", "--help").stdout
-        for option in ("steps", "set", "inject", "report", "log", "from-scratch", "quiet", "json", "spec-help"):
+        for option in ("steps", "set", "inject", "report", "profile-out", "log", "from-scratch", "quiet", "json", "spec-help"):
             self.assertIn("--" + option, text)
         self.assertIn("pawl train [OPTION...] SPEC.yaml", text)
 

@@ -113,6 +113,7 @@ def check_lists(plan, costs, slow):
         for i in w["instructions"]:
             start, end = ticks(i["start"]), ticks(i["end"])
             require(now is None or start >= now, key, i, "starts before", now)
+            require(end >= start, key, i, "ends before it starts")
             now = end
             if i["op"] in long:
                 want = long[i["op"]] * slow.get(key, 1) / parts

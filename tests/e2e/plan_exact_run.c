@@ -2,7 +2,7 @@
  *
  * For tests/e2e/plan_exact_test.py, which solves the same instance with another solver. One field a line:
  *   shape D P M                       first; chunk c is at stage c
- *   engine z3|cbc   seconds S   backward split|selective|fused   staggered 0|1   free 0|1
+ *   engine z3|cbc   seconds S   backward split|selective|fused   staggered 0|1   free 0|1   alone 0|1
  *   cost C F I W SEND_F SEND_B REDUCE STEP FULL AFTER
  *   dead WORKER   slow WORKER FACTOR   limit WORKER AMOUNT   host HOME CHUNK NUMBER WORKER
  * Prints: period P bound B proven 0|1 seconds S */
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "../kit/exact_kit.h"
+#include "plan/exact.h"
 
 static int fail(const char *what) {
     fprintf(stderr, "plan_exact_run: %s\n", what);
@@ -72,7 +73,7 @@ static bool read_host(struct exact_world *w, const char *line) {
     return true;
 }
 
-static bool read_option(struct plan_exact_options *o, const char *line) {
+static bool read_option(struct plan_exact_options *o, bool *alone, const char *line) {
     char word[16];
     int flag;
     if (sscanf(line, "engine %15s", word) == 1)
@@ -83,6 +84,8 @@ static bool read_option(struct plan_exact_options *o, const char *line) {
                                                         : PLAN_SELECTIVE;
     else if (sscanf(line, "staggered %d", &flag) == 1)
         o->list.staggered = flag != 0;
+    else if (sscanf(line, "alone %d", &flag) == 1)
+        *alone = flag != 0;
     else if (sscanf(line, "free %d", &flag) == 1)
         o->free_route = flag != 0;
     else
@@ -94,6 +97,7 @@ int main(void) {
     struct exact_world w = {0};
     struct plan_exact_options options = {.time_limit_s = 10};
     char line[160];
+    bool alone = false;
     unsigned d, p, m;
     static const uint64_t ones[3] = {1, 1, 1};
     if (fgets(line, sizeof line, stdin) == NULL || sscanf(line, "shape %u %u %u", &d, &p, &m) != 3)
@@ -101,12 +105,12 @@ int main(void) {
     w = exact_world_new(d, p, m, ones);
     while (fgets(line, sizeof line, stdin) != NULL)
         if (!read_cost(&w, line) && !read_worker(&w, line) && !read_host(&w, line) &&
-            !read_option(&options, line))
+            !read_option(&options, &alone, line))
             return fail(line);
     struct ir_plan *seed = exact_some_plan(&w, options.list.backward == PLAN_FUSED);
     struct plan_exact_result result;
     struct pawl_error e;
-    pawl_code code = plan_exact(w.route, &w.costs, seed, &options, &result, &e);
+    pawl_code code = exact_make(w.route, &w.costs, seed, &options, alone, &result, &e);
     if (code == PAWL_OK)
         printf("period %llu bound %llu proven %d seconds %.2f\n", (unsigned long long)result.period,
                (unsigned long long)result.bound, result.proven, result.seconds);

@@ -54,7 +54,6 @@ class PlanCase(unittest.TestCase):
 class Plans(PlanCase):
     def test_every_policy_makes_valid_plans_of_many_shapes_and_failures(self):
         shapes = [(1, 1, 1), (1, 4, 8), (2, 2, 4), (3, 4, 8), (4, 2, 8), (2, 6, 6), (5, 3, 9), (4, 8, 16)]
-        chance = random.Random(7)
         for (d, p, m), policy in itertools.product(shapes, POLICIES):
             if p == 1 and policy in ("interleaved", "zb-v"):
                 continue
@@ -64,7 +63,6 @@ class Plans(PlanCase):
                     if any(sum(s == stage for _, s in dead) >= d for stage in range(p)):
                         continue
                     self.checked(d, p, m, policy, dead, ["--no-move"])
-        self.assertTrue(chance)
 
     def test_uneven_costs_transfers_and_random_failures(self):
         chance = random.Random(11)
@@ -200,9 +198,9 @@ class Files(PlanCase):
         self.assertEqual(pawl(*sizes(3, 4, 6), "-o", "/dev/full").returncode, IO)
 
     def test_a_signal_ends_a_long_search_with_the_plan_so_far(self):
-        with subprocess.Popen([PAWL, "plan", *map(str, sizes(4, 4, 12)), "--memory", "5", "--fail", "1:0",
-                               "--policy", "recycle", "--search", "60s", "--json"], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen([PAWL, "plan", *map(str, sizes(4, 8, 16)), "--memory", "9", "--fail", "1:0",
+                               "--search", "60s", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
             begin = time.monotonic()
             while "SigCgt" not in (status := pathlib.Path(f"/proc/{process.pid}/status").read_text()) or not int(
                     next(x for x in status.splitlines() if x.startswith("SigCgt")).split()[1], 16) & 2:
@@ -211,7 +209,8 @@ class Files(PlanCase):
             out, err = process.communicate(timeout=50)
             self.assertEqual(process.returncode, 0, err)
             self.assertIn("stopped by a signal", err)
-            plan_check.check(json.loads(out), limits={(p, s): 5 for p in range(4) for s in range(4)})
+            plan_check.check(json.loads(out), limits={(p, s): 9 for p in range(4) for s in range(8)},
+                             fixed_homes=False)
 
 
 class Refusals(PlanCase):
@@ -269,7 +268,8 @@ class Refusals(PlanCase):
         self.refuses(USAGE, "no worker 2:0", *sizes(2, 2, 2), "--fail", "2:0")
         self.refuses(DATA, "memory for micro-batches is 0", *sizes(2, 2, 2), "--memory", 0.5)
         self.refuses(USAGE, "memory in bytes needs a profile", *sizes(2, 2, 2), "--memory", "24GiB")
-        self.refuses(USAGE, "cost", *sizes(2, 2, 2), "--cost", "1,1,1e300")
+        self.refuses(USAGE, 'option --cost: "1,1,1e300"', *sizes(2, 2, 2), "--cost", "1,1,1e300")
+        self.refuses(USAGE, "all times together must stay below", *sizes(2, 2, 2), "--cost", "1e12,1e12,1e12")
 
     def test_files_are_refused_with_their_name(self):
         self.refuses(NOT_FOUND, "/nowhere/p.yaml", *sizes(2, 2, 2), "--profile", "/nowhere/p.yaml")

@@ -14,7 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
-#include "plan/plan.h"
+#include "plan/baseline.h"
 
 static const enum pawl_policy policies[] = {PAWL_POLICY_GPIPE, PAWL_POLICY_1F1B,  PAWL_POLICY_INTERLEAVED,
                                             PAWL_POLICY_ZB_H1, PAWL_POLICY_ZB_H2, PAWL_POLICY_ZB_V};
@@ -66,8 +66,7 @@ static void open_route(struct problem *p, const bool *alive) {
         for (uint32_t c = 0; c < chunks; c++)
             for (uint32_t m = 0; m < p->microbatches; m++) {
                 uint32_t host = h;
-                if (!p->route->alive[h * p->stages + p->stage_of[c]]) host = turn++ % p->pipelines;
-                while (!p->route->alive[host * p->stages + p->stage_of[c]]) host = (host + 1) % p->pipelines;
+                while (!p->route->alive[host * p->stages + p->stage_of[c]]) host = turn++ % p->pipelines;
                 p->route->host[plan_route_cell(p->route, h, c, m)] = host * p->stages + p->stage_of[c];
             }
 }
@@ -116,8 +115,7 @@ static uint64_t peak_of(const struct problem *p) {
 /* The number of micro-batches from which on the policy's formulas hold. */
 static uint32_t formula_from(enum pawl_policy policy, uint32_t stages) {
     if (policy == PAWL_POLICY_ZB_H1) return stages;
-    if (policy == PAWL_POLICY_ZB_H2) return 2 * stages - 1;
-    if (policy == PAWL_POLICY_ZB_V) return 2 * stages;
+    if (policy == PAWL_POLICY_ZB_H2 || policy == PAWL_POLICY_ZB_V) return 2 * stages - 1;
     return 1;
 }
 
@@ -191,7 +189,7 @@ static void no_worker_stores_more_than_the_policy_says(void **state) {
 }
 
 /* Golden numbers of the literature's own example. */
-static void four_stages_and_six_micro_batches_take_27_and_21_and_18(void **state) {
+static void four_stages_and_six_micro_batches_take_27_and_21(void **state) {
     (void)state;
     const uint64_t want[POLICIES] = {27, 27, 0, 21, 0, 0};
     for (size_t i = 0; i < POLICIES; i++) {
@@ -204,21 +202,21 @@ static void four_stages_and_six_micro_batches_take_27_and_21_and_18(void **state
     close_problem(&p);
 }
 
-/* With fewer micro-batches than the cap nothing beats the way of the first one down and up; nobody is worse
- * than 1F1B, and no bubble is below the formula. */
-static void few_micro_batches_are_never_worse_than_1f1b(void **state) {
+/* Fewer than fill the pipeline: by the same formulas where they go so far; else no shorter than they say, and
+ * never longer than 1F1B. */
+static void few_micro_batches_follow_the_formulas_and_are_never_worse_than_1f1b(void **state) {
     (void)state;
-    for (size_t i = 2; i < POLICIES; i++)
+    for (size_t i = 0; i < POLICIES; i++)
         for (uint32_t stages = 2; stages <= 10; stages++)
             for (uint32_t m = 1; m < 2 * stages; m++) {
                 struct problem p = solved(policies[i], stages, m, 2);
-                uint64_t bubble, peak;
+                uint64_t bubble, peak, work = 3 * (uint64_t)m * p.per_stage;
                 plan_baseline_formula(policies[i], &p.costs, m, &bubble, &peak);
-                uint64_t least = 3 * (uint64_t)m * p.per_stage,
-                         most = 3 * (uint64_t)p.per_stage * (m + stages - 1);
-                if (p.times.period < least + bubble || p.times.period > most)
+                bool exact = p.policy == PAWL_POLICY_INTERLEAVED ? m <= stages : p.policy != PAWL_POLICY_ZB_V;
+                uint64_t most = exact ? work + bubble : 3 * (uint64_t)p.per_stage * (m + stages - 1);
+                if (p.times.period < work + bubble || p.times.period > most)
                     fail_msg("%s P=%u M=%u: period %llu, not %llu to %llu", name_of(policies[i]), stages, m,
-                             (unsigned long long)p.times.period, (unsigned long long)(least + bubble),
+                             (unsigned long long)p.times.period, (unsigned long long)(work + bubble),
                              (unsigned long long)most);
                 close_problem(&p);
             }
@@ -272,6 +270,29 @@ static void zb_v_comes_back_to_its_first_worker(void **state) {
     close_problem(&p);
 }
 
+/* The published order alone: where micro-batches are few, plan_baseline knows shorter ones. */
+static struct problem published(enum pawl_policy policy, uint32_t stages, uint32_t microbatches) {
+    struct problem p = {.policy = policy, .pipelines = 1, .stages = stages, .microbatches = microbatches};
+    struct pawl_error e = {0};
+    p.per_stage = policy == PAWL_POLICY_ZB_V ? 2 : 1;
+    open_route(&p, NULL);
+    must(plan_route_plan(p.route, &p.plan, &e), &e);
+    must(baseline_published(policy, p.route, p.plan, &e), &e);
+    return p;
+}
+
+static void orders_for_few_micro_batches_are_those_for_more_without_the_rest(void **state) {
+    (void)state;
+    struct problem p = published(PAWL_POLICY_ZB_H2, 3, 3);
+    assert_list(&p, 0, "F0.0 F0.1 F0.2 I0.0 W0.0 I0.1 W0.1 I0.2 W0.2");
+    assert_list(&p, 1, "F1.0 F1.1 F1.2 I1.0 I1.1 I1.2 W1.0 W1.1 W1.2");
+    close_problem(&p);
+    p = published(PAWL_POLICY_ZB_V, 3, 3);
+    assert_list(&p, 2,
+                "F2.0 F3.0 F2.1 F3.1 F2.2 F3.2 I3.0 W3.0 I2.0 W2.0 I3.1 W3.1 I2.1 W2.1 I3.2 W3.2 I2.2 W2.2");
+    close_problem(&p);
+}
+
 /* ---- other costs ---- */
 
 static void fused_baselines_are_exact_for_any_uniform_times(void **state) {
@@ -294,23 +315,41 @@ static void fused_baselines_are_exact_for_any_uniform_times(void **state) {
             }
 }
 
+struct times { /* of a stage */
+    uint64_t f, i, w, send;
+};
+
+static struct times random_times(struct rng_stream *r) {
+    struct times t;
+    t.f = 60 + 2 * rng_below(r, 40);
+    t.i = 60 + 2 * rng_below(r, 40);
+    t.w = 40 + 2 * rng_below(r, 40);
+    t.send = 2 * rng_below(r, 4);
+    return t;
+}
+
+static uint64_t work_with(uint64_t seed, uint32_t stages, uint32_t microbatches) {
+    struct rng_stream r = {seed};
+    uint64_t most = 0;
+    for (uint32_t s = 0; s < stages; s++) {
+        struct times t = random_times(&r);
+        if ((t.f + t.i + t.w) * microbatches > most) most = (t.f + t.i + t.w) * microbatches;
+    }
+    return most;
+}
+
 static uint64_t period_with(enum pawl_policy policy, uint64_t seed, uint32_t stages, uint32_t microbatches) {
     struct problem p = {.policy = policy, .pipelines = 1, .stages = stages, .microbatches = microbatches};
-    p.per_stage = policy == PAWL_POLICY_ZB_V ? 2 : 1;
+    p.per_stage = 1;
     open_costs(&p, 0, 0, 0);
     open_route(&p, NULL);
     struct rng_stream r = {seed};
-    for (uint32_t s = 0; s < stages; s++) { /* chunks of the V are halves of the same stages */
-        uint64_t f = 60 + 2 * rng_below(&r, 40), i = 60 + 2 * rng_below(&r, 40),
-                 w = 40 + 2 * rng_below(&r, 40);
-        uint64_t send = 2 * rng_below(&r, 4);
-        for (uint32_t c = 0; c < p.costs.chunks; c++) {
-            if (c / p.per_stage != s) continue;
-            p.costs.chunk[c].forward = f / p.per_stage;
-            p.costs.chunk[c].input_grad = i / p.per_stage;
-            p.costs.chunk[c].weight_grad = w / p.per_stage;
-            p.costs.chunk[c].send_forward = p.costs.chunk[c].send_backward = send;
-        }
+    for (uint32_t s = 0; s < stages; s++) {
+        struct times t = random_times(&r);
+        p.costs.chunk[s].forward = t.f;
+        p.costs.chunk[s].input_grad = t.i;
+        p.costs.chunk[s].weight_grad = t.w;
+        p.costs.chunk[s].send_forward = p.costs.chunk[s].send_backward = t.send;
     }
     solve(&p);
     uint64_t period = p.times.period;
@@ -332,22 +371,53 @@ static void zero_bubble_stays_ahead_of_1f1b_with_unequal_times(void **state) {
     }
 }
 
+/* What list schedules gain where the published orders meet unequal times: on average of 40 cases, ZB-H2 is
+ * within 1.2 % of the busiest stage's work, and ZB-H1 within 5.5 %. */
+static void unequal_times_are_scheduled_close_to_the_busiest_stage(void **state) {
+    (void)state;
+    uint64_t loads = 0, h1 = 0, h2 = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        uint32_t stages = 2 + (uint32_t)seed % 7;
+        loads += 1000;
+        h1 += 1000 * period_with(PAWL_POLICY_ZB_H1, seed, stages, 4 * stages) /
+              work_with(seed, stages, 4 * stages);
+        h2 += 1000 * period_with(PAWL_POLICY_ZB_H2, seed, stages, 4 * stages) /
+              work_with(seed, stages, 4 * stages);
+    }
+    if (1000 * h1 > 1055 * loads || 1000 * h2 > 1012 * loads)
+        fail_msg("zb-h1 %llu, zb-h2 %llu of %llu", (unsigned long long)h1, (unsigned long long)h2,
+                 (unsigned long long)loads);
+}
+
+/* The order for equal speeds would take 652. */
 static void pipelines_of_different_speed_have_their_own_order(void **state) {
     (void)state;
     struct problem p = {
-        .policy = PAWL_POLICY_ZB_H2, .pipelines = 3, .stages = 4, .per_stage = 1, .microbatches = 12};
+        .policy = PAWL_POLICY_ZB_H1, .pipelines = 3, .stages = 4, .per_stage = 1, .microbatches = 10};
     double slow[12];
-    for (int w = 0; w < 12; w++) slow[w] = w == 6 ? 1.5 : 1;
-    open_costs(&p, 10, 10, 10);
+    for (int w = 0; w < 12; w++) slow[w] = w == 5 ? 1.75 : 1;
+    open_costs(&p, 12, 16, 8);
     open_route(&p, NULL);
     p.costs.slow = slow;
     solve(&p);
-    assert_int_equal(p.times.busy[6], 12 * 45);
-    assert_true(p.times.period >= 12 * 45 && p.times.period <= 12 * 45 + 3 * 15);
+    assert_int_equal(p.times.busy[5], 630);
+    if (p.times.period > 640) fail_msg("period %llu, more than 640", (unsigned long long)p.times.period);
     close_problem(&p);
 }
 
 /* ---- dead workers ---- */
+
+static void assert_forwards_first(const struct problem *p) {
+    for (uint32_t w = 0; w < p->pipelines * p->stages; w++) {
+        const struct ir_worker *list = &p->plan->workers[w];
+        bool backward = false;
+        for (uint32_t i = 0; i < list->count; i++) {
+            backward = backward || list->instructions[i].op == IR_B;
+            if (backward && list->instructions[i].op == IR_F)
+                fail_msg("gpipe: worker %u has an F after a B, at %u", w, i);
+        }
+    }
+}
 
 static void with_dead_workers_every_policy_has_a_valid_plan_under_its_cap(void **state) {
     (void)state;
@@ -365,6 +435,7 @@ static void with_dead_workers_every_policy_has_a_valid_plan_under_its_cap(void *
         open_costs(&p, 1 + rng_below(&r, 3), 1 + rng_below(&r, 3), 1 + rng_below(&r, 3));
         open_route(&p, alive);
         solve(&p);
+        if (p.policy == PAWL_POLICY_GPIPE) assert_forwards_first(&p);
         for (uint32_t w = 0; w < p.pipelines * p.stages; w++) {
             uint64_t most = published_peak(p.policy, p.stages, 0, 1000, p.per_stage);
             if (p.policy == PAWL_POLICY_GPIPE) most = p.microbatches * p.pipelines;
@@ -395,6 +466,26 @@ static void one_dead_worker_costs_little_more_than_its_work(void **state) {
                          (unsigned long long)most);
             close_problem(&p);
         }
+}
+
+/* 8 x 8 x 32 with the last two workers of a pipeline dead, in ticks of a stage's F; with the caps of their
+ * own stages it would be 150 and 134.5. */
+static void guests_use_the_room_of_the_first_stage(void **state) {
+    (void)state;
+    const uint64_t most[] = {0, 146, 2 * 123};
+    for (size_t i = 1; i < 3; i++) {
+        struct problem p = {.policy = policies[i], .pipelines = 8, .stages = 8, .microbatches = 32};
+        p.per_stage = p.policy == PAWL_POLICY_INTERLEAVED ? 2 : 1;
+        bool alive[64];
+        for (uint32_t w = 0; w < 64; w++) alive[w] = w != 14 && w != 15;
+        open_costs(&p, 1, 1, 1);
+        open_route(&p, alive);
+        solve(&p);
+        if (p.times.period > most[i])
+            fail_msg("%s: %llu, more than %llu", name_of(p.policy), (unsigned long long)p.times.period,
+                     (unsigned long long)most[i]);
+        close_problem(&p);
+    }
 }
 
 static void wrong_requests_are_refused(void **state) {
@@ -430,13 +521,16 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bubbles_and_peaks_are_exactly_the_formulas),
         cmocka_unit_test(no_worker_stores_more_than_the_policy_says),
-        cmocka_unit_test(four_stages_and_six_micro_batches_take_27_and_21_and_18),
-        cmocka_unit_test(few_micro_batches_are_never_worse_than_1f1b),
+        cmocka_unit_test(four_stages_and_six_micro_batches_take_27_and_21),
+        cmocka_unit_test(few_micro_batches_follow_the_formulas_and_are_never_worse_than_1f1b),
         cmocka_unit_test(interleaved_goes_round_by_round),
         cmocka_unit_test(zb_h1_is_1f1b_with_late_weight_gradients),
         cmocka_unit_test(zb_v_comes_back_to_its_first_worker),
         cmocka_unit_test(fused_baselines_are_exact_for_any_uniform_times),
         cmocka_unit_test(zero_bubble_stays_ahead_of_1f1b_with_unequal_times),
+        cmocka_unit_test(unequal_times_are_scheduled_close_to_the_busiest_stage),
+        cmocka_unit_test(guests_use_the_room_of_the_first_stage),
+        cmocka_unit_test(orders_for_few_micro_batches_are_those_for_more_without_the_rest),
         cmocka_unit_test(pipelines_of_different_speed_have_their_own_order),
         cmocka_unit_test(with_dead_workers_every_policy_has_a_valid_plan_under_its_cap),
         cmocka_unit_test(one_dead_worker_costs_little_more_than_its_work),

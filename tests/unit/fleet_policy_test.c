@@ -67,18 +67,52 @@ static void pipelines_are_cut_so_that_the_busiest_stage_is_least_busy(void **sta
     kit_close(&k);
 }
 
-static void a_heavy_last_stage_is_cut_finer(void **state) {
+static void the_head_and_the_embedding_stay_whole(void **state) {
     (void)state;
     struct fleet_kit k;
-    kit_open(&k, 2, 2, 4, 2);
-    k.stage[1].forward = 7; /* layers of 1.5 1.5 4.5 4.5 s */
-    k.stage[1].reduce = 3;
+    kit_open(&k, 2, 3, 4, 2);
+    k.stage[0].forward = 1.5;
+    k.stage[2].forward = 7; /* layers of 2 1.5 1.5 1.5 1.5 7.5 s */
+    k.stage[2].reduce = 3;
     kit_job(&k);
-    kit_near((double)k.job.pipe[3].slowest * 1e-9, 4.5, 1e-8);
-    kit_near((double)k.job.pipe[3].tail * 1e-9, 1.5, 1e-8);
-    kit_near((double)k.job.pipe[2].slowest * 1e-9, 9, 1e-8); /* the profile's own cut */
-    kit_near((double)fleet_job_ns(&k.job, 2) * 1e-9, 12 + 3 * 9 + 3, 1e-8);
+    static const double wanted[] = {2, 1.5, 1.5, 1.5, 1.5, 7.5};
+    for (uint32_t l = 0; l < 6; l++) kit_near((double)k.job.layer[l].compute * 1e-9, wanted[l], 1e-8);
+    kit_near((double)k.job.layer[5].forward * 1e-9, 6.5, 1e-8);
+    kit_near((double)k.job.layer[5].tail * 1e-9, 3, 1e-8);
+    kit_near((double)k.job.pipe[4].slowest * 1e-9, 7.5, 1e-8);
+    kit_near((double)k.job.pipe[2].slowest * 1e-9, 8, 1e-8);
+    kit_near((double)k.job.pipe[3].slowest * 1e-9, 9, 1e-8); /* the profile's own cut */
+    kit_near((double)fleet_job_ns(&k.job, 2) * 1e-9, 15.5 + 3 * 9 + 3, 1e-8);
     kit_close(&k);
+}
+
+static void costs_of_a_stage_add_up_over_its_layers(void **state) {
+    (void)state;
+    for (uint32_t layers = 1; layers < 9; layers++) {
+        struct fleet_kit k;
+        kit_open(&k, 2, 3, 4, layers);
+        for (uint32_t s = 0; s < 3; s++) {
+            k.stage[s].forward = 1 + 0.37 * (double)((s * 2 + layers) % 3);
+            k.stage[s].state_bytes = 1000 + s * 777, k.stage[s].activation_bytes = 100 + s;
+            k.stage[s].step = 0.1 * s;
+        }
+        kit_job(&k);
+        for (uint32_t s = 0; s < 3; s++) {
+            struct fleet_layer sum = {0};
+            for (uint32_t l = k.job.own_cut[s]; l < k.job.own_cut[s + 1]; l++) {
+                const struct fleet_layer *x = &k.job.layer[l];
+                sum.compute += x->compute, sum.forward += x->forward, sum.tail += x->tail;
+                sum.state += x->state, sum.activation += x->activation;
+                assert_true(x->forward <= x->compute);
+            }
+            kit_near((double)sum.compute * 1e-9, k.stage[s].forward + 2, 1e-8);
+            kit_near((double)sum.forward * 1e-9, k.stage[s].forward, 1e-8);
+            kit_near((double)sum.tail * 1e-9, k.stage[s].step, 1e-8);
+            assert_int_equal(sum.state, k.stage[s].state_bytes);
+            assert_int_equal(sum.activation, k.stage[s].activation_bytes);
+        }
+        kit_close(&k);
+    }
 }
 
 static void transfers_are_in_the_fill(void **state) {
@@ -399,6 +433,28 @@ static void oobleck_loads_layers_that_nobody_has(void **state) {
     end(&p);
 }
 
+static void oobleck_makes_new_pipelines_of_those_who_come(void **state) {
+    (void)state;
+    struct play p = {0};
+    kit_open(&p.kit, 3, 2, 4, 3); /* six layers of 1 s */
+    begin(&p, "oobleck", NULL);
+    LOSE(&p, 0, 1, 2, 3); /* one pipeline of two is left */
+    expect_iteration(&p, 6 + 11 * 3);
+    JOIN(&p, 0); /* three of one: four micro-batches each, as the threshold wants */
+    expect_iteration(&p, 6 + 3 * 6);
+    JOIN(&p, 1); /* 2, 1, 1: six and twice three take 6 + 5 * 3 and 6 + 2 * 6 */
+    expect_iteration(&p, 21);
+    end(&p);
+    p = (struct play){0};
+    kit_open(&p.kit, 3, 2, 4, 3);
+    kit_set(&p.kit, "oobleck.fault_threshold=1");
+    begin(&p, "oobleck", NULL);
+    LOSE(&p, 0, 1, 2, 3);
+    JOIN(&p, 0, 1, 2); /* 3 and 2 take 6 + 6 * 2 and 6 + 4 * 3; 2, 2 and 1 take 6 + 4 * 3 and 6 + 6 */
+    expect_iteration(&p, 18);
+    end(&p);
+}
+
 static void oobleck_waits_below_the_least_number_of_nodes(void **state) {
     (void)state;
     struct play p = {0};
@@ -520,7 +576,8 @@ static void the_dead_of_the_start_cost_no_stop_but_speed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelines_are_cut_so_that_the_busiest_stage_is_least_busy),
-        cmocka_unit_test(a_heavy_last_stage_is_cut_finer),
+        cmocka_unit_test(the_head_and_the_embedding_stay_whole),
+        cmocka_unit_test(costs_of_a_stage_add_up_over_its_layers),
         cmocka_unit_test(transfers_are_in_the_fill),
         cmocka_unit_test(saves_take_what_the_constants_or_the_bytes_say),
         cmocka_unit_test(fault_scaled_does_the_share_of_those_who_live),
@@ -537,6 +594,7 @@ int main(void) {
         cmocka_unit_test(oobleck_shrinks_a_pipeline_and_gives_it_fewer_micro_batches),
         cmocka_unit_test(oobleck_borrows_from_the_biggest_and_merges_where_none_can_give),
         cmocka_unit_test(oobleck_loads_layers_that_nobody_has),
+        cmocka_unit_test(oobleck_makes_new_pipelines_of_those_who_come),
         cmocka_unit_test(oobleck_waits_below_the_least_number_of_nodes),
         cmocka_unit_test(recycle_asks_the_planner_and_stays_at_its_own_ceiling),
         cmocka_unit_test(rerouting_stops_for_detection_groups_and_copies),

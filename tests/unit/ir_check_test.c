@@ -190,6 +190,43 @@ static void every_rule_on_chunks_has_its_words(void **state) {
     }
 }
 
+static void the_dead_hold_and_do_nothing(void **state) {
+    (void)state;
+    struct ir_plan *plan = parse(V_HEADER V_FIRST V_SECOND);
+    struct pawl_error e = {0};
+    plan->workers[1].alive = false;
+    assert_int_equal(ir_check(plan, NULL, NULL, &e), PAWL_PLAN);
+    assert_string_equal(e.text, "plan: worker (0, 1) position 0: a dead worker holds 2 chunks");
+    ir_plan_free(plan);
+    plan = parse("pawl-plan 2 pipelines=2 stages=1 chunks=1 microbatches=1\n"
+                 "0.0 [0]: F0:0.0 B0:0.0 F0:1.0 B0:1.0 R0 S0\n1.0 [0]: R0 S0\n");
+    plan->workers[1].alive = false;
+    plan->workers[1].hold_count = 0;
+    assert_int_equal(ir_check(plan, NULL, NULL, &e), PAWL_PLAN);
+    assert_string_equal(e.text, "plan: worker (1, 0) position 0: a dead worker has instructions");
+    ir_plan_free(plan);
+}
+
+static void a_list_of_chunks_that_is_not_ascending_or_out_of_range_is_named(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t holds[2];
+        const char *words;
+    } cases[] = {
+        {{1, 1}, "plan: worker (0, 1) position 0: holds chunk 1 behind chunk 1: not ascending"},
+        {{2, 1}, "plan: worker (0, 1) position 0: holds chunk 1 behind chunk 2: not ascending"},
+        {{1, 4}, "plan: worker (0, 1) position 0: holds chunk 4, but there are 4"},
+    };
+    struct ir_plan *plan = parse(V_HEADER V_FIRST V_SECOND);
+    struct pawl_error e = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        memcpy(plan->workers[1].holds, cases[i].holds, sizeof cases[i].holds);
+        assert_int_equal(ir_check(plan, NULL, NULL, &e), PAWL_PLAN);
+        assert_string_equal(e.text, cases[i].words);
+    }
+    ir_plan_free(plan);
+}
+
 /* Two holders of two chunks, each with its own work; one reduces chunk 0 first, the other chunk 1. */
 static void reductions_in_crossed_order_wait_for_each_other(void **state) {
     (void)state;
@@ -314,6 +351,8 @@ int main(void) {
         cmocka_unit_test(sizes_that_no_plan_has_are_refused),
         cmocka_unit_test(a_worker_may_hold_several_chunks_and_send_to_itself),
         cmocka_unit_test(every_rule_on_chunks_has_its_words),
+        cmocka_unit_test(the_dead_hold_and_do_nothing),
+        cmocka_unit_test(a_list_of_chunks_that_is_not_ascending_or_out_of_range_is_named),
         cmocka_unit_test(reductions_in_crossed_order_wait_for_each_other),
         cmocka_unit_test(a_reduction_before_what_another_holder_waits_for_is_found),
         cmocka_unit_test(recompute_and_offload_have_their_places),

@@ -329,6 +329,22 @@ static void every_change_of_who_holds_what_is_found(void **state) {
                     assert_found(plan, "a wrong list of chunks went unnoticed");
                 }
             }
+            for (uint32_t i = 0; i < count;
+                 i++) { /* the same chunks, one twice, or two the wrong way round */
+                uint32_t holds[9];
+                memcpy(holds, right, i * sizeof *holds);
+                memcpy(holds + i + 1, right + i, (count - i) * sizeof *holds);
+                holds[i] = right[i];
+                worker->holds = holds;
+                worker->hold_count = count + 1;
+                assert_found(plan, "a chunk held twice went unnoticed");
+                if (i == 0) continue;
+                memcpy(holds, right, count * sizeof *holds);
+                holds[i - 1] = right[i];
+                holds[i] = right[i - 1];
+                worker->hold_count = count;
+                assert_found(plan, "chunks out of order went unnoticed");
+            }
             worker->holds = right;
             worker->hold_count = count;
         }

@@ -15,7 +15,7 @@ static void a_panel_per_scenario_and_a_line_per_policy_that_ran(void **state) {
     xml_check(text);
     assert_holds(text, "prefers-color-scheme:dark");
     assert_int_equal(count_of(text, "<title>live workers</title>"), 2);
-    assert_int_equal(count_of(text, "micro-batches per second that counted"), 5);
+    assert_int_equal(count_of(text, ": goodput "), 2 * 5);
     assert_holds(text, ">every 6 h <tspan");
     assert_holds(text, ">every 2 h <tspan");
     assert_holds(text, ">bamboo did nothing (cannot run: 2 copies of 40 GB do not fit 64 GB)</text>");
@@ -25,10 +25,11 @@ static void a_panel_per_scenario_and_a_line_per_policy_that_ran(void **state) {
 static void a_policy_keeps_its_dashes_in_every_panel(void **state) {
     (void)state;
     char *text = sim_kit_text(show_sim_svg, sim_of_two_scenarios());
-    /* a line and a sample beside its name in either panel; oobleck in the first alone */
-    assert_int_equal(count_of(text, "class=\"ln c0\""), 4);
-    assert_int_equal(count_of(text, "class=\"ln c1\""), 2);
-    assert_int_equal(count_of(text, "class=\"ln c2\""), 4);
+    /* two lines and a sample beside its name in either panel; oobleck in the first alone */
+    assert_int_equal(count_of(text, "class=\"ln c0\""), 6); /* pawl */
+    assert_int_equal(count_of(text, "class=\"ln c1\""), 0); /* recycle, which is not there */
+    assert_int_equal(count_of(text, "class=\"ln c2\""), 6);
+    assert_int_equal(count_of(text, "class=\"ln c3\""), 3);
     free(text);
 }
 
@@ -60,8 +61,8 @@ static void names_stand_apart_and_inside_the_panel(void **state) {
                             "height=\"%lf\"",
                             &height),
                      1);
-    for (const char *at = text; (at = strstr(at, "<text x=\"854\" y=\"")) != NULL; at++) {
-        assert_int_equal(sscanf(at, "<text x=\"854\" y=\"%lf\"", &y), 1);
+    for (const char *at = text; (at = strstr(at, "<text x=\"864\" y=\"")) != NULL; at++) {
+        assert_int_equal(sscanf(at, "<text x=\"864\" y=\"%lf\"", &y), 1);
         if (y - last < 15) fail_msg("a name at %.1f after one at %.1f", y, last);
         assert_true(y < height);
         last = y;

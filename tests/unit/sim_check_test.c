@@ -98,6 +98,16 @@ static void an_instruction_that_takes_less_than_it_must_is_found(void **state) {
     close_fixture(&f);
 }
 
+static void an_instruction_that_takes_more_than_it_must_is_found(void **state) {
+    (void)state;
+    struct fixture f = {0};
+    open_fixture(&f, false);
+    uint32_t last = position(&f, 3, IR_S, 0);
+    f.times.end[last] += 1;
+    assert_found(&f, false, "worker (1, 1), position 7, S of chunk 1: from");
+    close_fixture(&f);
+}
+
 static void an_instruction_before_the_end_of_the_last_is_found(void **state) {
     (void)state;
     moved_is_found(2, IR_F, 1, -1, "before the list comes to it");
@@ -196,6 +206,7 @@ static void lists_without_times_are_found(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_instruction_that_takes_less_than_it_must_is_found),
+        cmocka_unit_test(an_instruction_that_takes_more_than_it_must_is_found),
         cmocka_unit_test(an_instruction_before_the_end_of_the_last_is_found),
         cmocka_unit_test(an_activation_that_is_not_there_yet_is_found),
         cmocka_unit_test(a_gradient_that_is_not_there_yet_is_found),

@@ -120,47 +120,80 @@ static void oracle_close(struct oracle *o) {
     free(o->edge);
 }
 
-/* Can all constraints, and with `period` >= 0 those of the period, hold? Writes the largest end. */
-static bool oracle_holds(struct oracle *o, int64_t period, int64_t *makespan) {
-    uint32_t kept = o->edge_count;
-    int64_t *start = calloc(o->count, sizeof *start);
+/* Raise starts until the first `edges` constraints hold; false if they provably cannot. */
+static bool relax(const struct oracle *o, uint32_t edges, int64_t *start) {
     bool changed = true;
-    if (period >= 0) period_edges(o, period);
     for (uint32_t round = 0; changed && round <= o->count; round++) {
         changed = false;
-        for (uint32_t i = 0; i < o->edge_count; i++) {
+        for (uint32_t i = 0; i < edges; i++) {
             const struct edge *e = &o->edge[i];
             if (start[e->a] + e->weight <= start[e->b]) continue;
             start[e->b] = start[e->a] + e->weight;
             changed = true;
         }
     }
-    *makespan = 0;
+    return !changed;
+}
+
+static int64_t last_end(const struct oracle *o, const int64_t *start) {
+    int64_t last = 0;
     for (uint32_t i = 0; i < o->count; i++)
-        if (start[i] + o->duration[i] > *makespan) *makespan = start[i] + o->duration[i];
+        if (start[i] + o->duration[i] > last) last = start[i] + o->duration[i];
+    return last;
+}
+
+/* Can all constraints, and with `period` >= 0 those of the period, hold? Writes the largest end. */
+static bool oracle_holds(struct oracle *o, int64_t period, int64_t *makespan) {
+    uint32_t kept = o->edge_count;
+    int64_t *start = calloc(o->count, sizeof *start);
+    if (period >= 0) period_edges(o, period);
+    bool holds = relax(o, o->edge_count, start);
+    *makespan = last_end(o, start);
     o->edge_count = kept;
     free(start);
-    return !changed;
+    return holds;
+}
+
+/* The next iteration of every worker starts after all of the last in its list, copies back aside. */
+static void next_iteration(const struct oracle *o, int64_t *start) {
+    int64_t *end = calloc(o->workers, sizeof *end);
+    for (uint32_t i = 0; i < o->count; i++)
+        if (o->in[i]->op != IR_L && start[i] + o->duration[i] > end[o->worker[i]])
+            end[o->worker[i]] = start[i] + o->duration[i];
+    for (uint32_t i = 0; i < o->count; i++) start[i] = end[o->worker[i]];
+    free(end);
+}
+
+static void assert_least_period(struct rng_stream *r) {
+    struct world w = world_random(r);
+    struct pawl_error e = {0};
+    struct sim_result times;
+    struct oracle o;
+    int64_t ignored;
+    must(sim_run(w.plan, &w.costs, true, NULL, &times, &e), &e);
+    oracle_open(&o, &w);
+    assert_true(oracle_holds(&o, (int64_t)times.period, &ignored));
+    if (times.period > 0 && oracle_holds(&o, (int64_t)times.period - 1, &ignored))
+        fail_msg("period %llu, but less is possible", (unsigned long long)times.period);
+    oracle_close(&o);
+    sim_result_close(&times);
+    world_free(&w);
 }
 
 static void the_period_can_be_kept_and_no_less(void **state) {
     (void)state;
     struct rng_stream r = {7};
-    for (int turn = 0; turn < 250; turn++) {
-        struct world_shape shape = world_random_shape(&r);
-        struct world w = world_new(&shape, 1 + rng_below(&r, 9), rng_below(&r, 2) == 0, &r);
-        struct pawl_error e = {0};
-        struct sim_result times;
-        must(sim_run(w.plan, &w.costs, true, NULL, &times, &e), &e);
-        struct oracle o;
-        int64_t ignored;
-        oracle_open(&o, &w);
-        assert_true(oracle_holds(&o, (int64_t)times.period, &ignored));
-        if (times.period > 0 && oracle_holds(&o, (int64_t)times.period - 1, &ignored))
-            fail_msg("turn %d: period %llu, but less is possible", turn, (unsigned long long)times.period);
-        oracle_close(&o);
-        sim_result_close(&times);
-        world_free(&w);
+    for (int turn = 0; turn < 250; turn++) assert_least_period(&r);
+}
+
+/* One plan in thousands is bound by a cycle through two stages whose mean is no whole number of ticks. These
+ * were found by trying. */
+static void the_mean_of_a_cycle_through_two_stages_is_rounded_up(void **state) {
+    (void)state;
+    const uint64_t seeds[] = {18335691717529371802u, 17546029704744275073u, 11656899085203872940u};
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+        struct rng_stream r = {seeds[i]};
+        assert_least_period(&r);
     }
 }
 
@@ -168,8 +201,7 @@ static void the_makespan_is_that_of_everything_as_soon_as_possible(void **state)
     (void)state;
     struct rng_stream r = {8};
     for (int turn = 0; turn < 250; turn++) {
-        struct world_shape shape = world_random_shape(&r);
-        struct world w = world_new(&shape, 1 + rng_below(&r, 9), rng_below(&r, 2) == 0, &r);
+        struct world w = world_random(&r);
         struct pawl_error e = {0};
         struct sim_result times[2];
         struct oracle o;
@@ -188,12 +220,34 @@ static void the_makespan_is_that_of_everything_as_soon_as_possible(void **state)
     }
 }
 
+static void iterations_in_a_row_follow_from_each_workers_own_list(void **state) {
+    (void)state;
+    enum { ITERATIONS = 6 };
+    struct rng_stream r = {10};
+    for (int turn = 0; turn < 150; turn++) {
+        struct world w = world_random(&r);
+        struct pawl_error e = {0};
+        struct oracle o;
+        uint64_t ends[ITERATIONS];
+        must(sim_iterations(w.plan, &w.costs, true, NULL, ITERATIONS, ends, &e), &e);
+        oracle_open(&o, &w);
+        int64_t *start = calloc(o.count, sizeof *start);
+        for (uint32_t i = 0; i < ITERATIONS; i++) {
+            assert_true(relax(&o, o.edge_count, start));
+            assert_int_equal(ends[i], last_end(&o, start));
+            next_iteration(&o, start);
+        }
+        free(start);
+        oracle_close(&o);
+        world_free(&w);
+    }
+}
+
 static void the_second_opinion_agrees_with_every_run(void **state) {
     (void)state;
     struct rng_stream r = {9};
     for (int turn = 0; turn < 1500; turn++) {
-        struct world_shape shape = world_random_shape(&r);
-        struct world w = world_new(&shape, rng_below(&r, 30), rng_below(&r, 2) == 0, &r);
+        struct world w = world_random(&r);
         for (int staggered = 0; staggered < 2; staggered++) {
             struct pawl_error e = {0};
             struct sim_result times;
@@ -209,7 +263,9 @@ static void the_second_opinion_agrees_with_every_run(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_period_can_be_kept_and_no_less),
+        cmocka_unit_test(the_mean_of_a_cycle_through_two_stages_is_rounded_up),
         cmocka_unit_test(the_makespan_is_that_of_everything_as_soon_as_possible),
+        cmocka_unit_test(iterations_in_a_row_follow_from_each_workers_own_list),
         cmocka_unit_test(the_second_opinion_agrees_with_every_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -203,6 +203,14 @@ static inline struct world world_new(const struct world_shape *s, uint64_t most,
     return w;
 }
 
+/* One of any shape, times up to 9, workers of the same or of different speeds. */
+static inline struct world world_random(struct rng_stream *r) {
+    struct world_shape shape = world_random_shape(r);
+    uint64_t most = 1 + rng_below(r, 9);
+    bool even = rng_below(r, 2) == 0;
+    return world_new(&shape, most, even, r);
+}
+
 static inline void world_free(struct world *w) {
     ir_plan_free(w->plan);
     free(w->costs.chunk);

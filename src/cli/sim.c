@@ -1,0 +1,365 @@
+/* `pawl sim`: arguments in, one call of pawl_sim_run, the rows out in the form that was asked for.
+ *
+ * What a simulation means, the library says (docs/simulating.md); here options become the fields of its
+ * request, each refusal naming the option. Tested in tests/e2e/sim_test.py. */
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pawl/plan.h>
+#include <pawl/tune.h>
+
+#include "cli/amount.h"
+#include "cli/cli.h"
+#include "cli/planning.h"
+
+#define POLICIES_MAX 32u
+
+struct numbers {
+    double *value;
+    uint32_t count;
+};
+
+struct arguments {
+    struct pawl_sim_request request;
+    struct numbers every, dead;
+    const char *policies[POLICIES_MAX];
+    char *policy_list; /* its copy, cut at commas */
+    const char **sets;
+    const char *profile, *out;
+    bool quiet, help, print_stops;
+    enum pawl_sim_format format;
+    struct cli_problem problem;
+};
+
+enum {
+    KEY_TRACE = 256,
+    KEY_RATE,
+    KEY_MTBF,
+    KEY_DEAD,
+    KEY_HOURS,
+    KEY_REPAIR,
+    KEY_BURST,
+    KEY_SEED,
+    KEY_POLICIES,
+    KEY_PIPELINES,
+    KEY_STAGES,
+    KEY_MICROBATCHES,
+    KEY_PROFILE,
+    KEY_CHECKPOINT,
+    KEY_STOPS,
+    KEY_SET,
+    KEY_PRINT_STOPS,
+    KEY_FORMAT,
+    KEY_JSON
+};
+
+static const struct argp_option option_list[] = {
+    {0, 0, 0, 0, "When machines fail, one of:", 1},
+    {"trace", KEY_TRACE, "FILE", 0, "As recorded: three formats (docs/simulating.md)", 1},
+    {"rate", KEY_RATE, "T[,T]...", 0, "One every so often, like 6h,2h,30min; each is a scenario", 1},
+    {"mtbf", KEY_MTBF, "T", 0, "By chance, each machine once in so long on the average, like 500h", 1},
+    {"dead", KEY_DEAD, "SHARE[,SHARE]...", 0, "Throughout, like 1%,5%,10%; each is a scenario", 1},
+    {"hours", KEY_HOURS, "T", 0,
+     "Simulate so long, like 8h; a number alone is hours (the trace's length, or 24)", 1},
+    {"repair", KEY_REPAIR, "T", 0, "A lost machine is back after so long (never)", 1},
+    {"burst", KEY_BURST, "N", 0, "So many fail at once (1)", 1},
+    {"seed", KEY_SEED, "K", 0, "Of what is drawn (0)", 1},
+    {0, 0, 0, 0, "The job:", 2},
+    {"pipelines", KEY_PIPELINES, "D", 0, "Data-parallel replicas of the model (4)", 2},
+    {"stages", KEY_STAGES, "P", 0, "Stages of each pipeline (8)", 2},
+    {"microbatches", KEY_MICROBATCHES, "M", 0, "Micro-batches of each pipeline in an iteration (4 P)", 2},
+    {"profile", KEY_PROFILE, "FILE", 0,
+     "Times and memory: a file (docs/formats/profile.md), or a built-in model (gpt3-6.7b)", 2},
+    {0, 0, 0, 0, "What is done about it:", 3},
+    {"policies", KEY_POLICIES, "NAME[,NAME]...", 0,
+     "fault-scaled, drop-replica, checkpoint-restart, oobleck, bamboo, varuna, recycle, pawl (all)", 3},
+    {"checkpoint", KEY_CHECKPOINT, "EVERY[,WRITE[,LOAD]]", 0,
+     "Of every policy, like 10min,20s,30s (each policy's own)", 3},
+    {"stops", KEY_STOPS, "FILE", 0, "Constants of the policies (docs/formats/stops.md)", 3},
+    {"set", KEY_SET, "POLICY.CONSTANT=VALUE", 0, "One of them, after the file; may be given often", 3},
+    {"print-stops", KEY_PRINT_STOPS, NULL, 0, "Print the built-in ones with their sources, and stop", 3},
+    {0, 0, 0, 0, "Output:", 4},
+    {"format", KEY_FORMAT, "NAME", 0, "text, json or svg (text)", 4},
+    {"json", KEY_JSON, NULL, 0, "The same as --format json", 4},
+    {0, 'o', "FILE", 0, "Write there, in one step, instead of the standard output", 4},
+    {"quiet", 'q', NULL, 0, "No progress on the standard error output", 4},
+    {"help", 'h', NULL, 0, "Print this text, and stop", 4},
+    {0},
+};
+
+static const char doc[] = "Simulate a training job on machines that fail and come back, under several "
+                          "policies, and say how much of "
+                          "its time each makes count. docs/simulating.md is a tour.";
+
+static const char examples[] =
+    "\nExamples:\n"
+    "  pawl sim --trace bench/traces/p3-trace.csv --policies oobleck,bamboo,recycle,pawl\n"
+    "  pawl sim --rate 6h,2h,30min --hours 8h --pipelines 8 --stages 4 --profile gpt3-3.35b --json\n"
+    "  pawl sim --mtbf 200h --repair 2h --set oobleck.rendezvous_s=60 --format svg -o week.svg --hours 168\n"
+    "\n";
+
+/* ---- values ---- */
+
+/* Parts of "A,B,C", each into `value` by `parse`. */
+static bool take_list(struct arguments *a, const char *option, char *text, struct numbers *out,
+                      pawl_code (*parse)(const char *, double *, struct pawl_error *)) {
+    uint32_t count = 1;
+    struct pawl_error e;
+    for (const char *c = text; *c != 0; c++) count += *c == ',';
+    free(out->value);
+    *out = (struct numbers){.value = calloc(count, sizeof *out->value)};
+    if (out->value == NULL) return cli_blame(&a->problem, option, "no memory for its values"), false;
+    while (text != NULL) {
+        char *comma = strchr(text, ','), why[200];
+        if (comma != NULL) *comma = 0;
+        double *value = &out->value[out->count++];
+        pawl_code code = parse(text, value, &e);
+        if (code != PAWL_OK) cli_blame(&a->problem, option, e.text);
+        snprintf(why, sizeof why, "\"%.60s\": 0 is too little", text);
+        if (code == PAWL_OK && !(*value > 0)) cli_blame(&a->problem, option, why);
+        text = comma != NULL ? comma + 1 : NULL;
+    }
+    return true;
+}
+
+static void take_policies(struct arguments *a, const char *text) {
+    free(a->policy_list);
+    a->policy_list = strdup(text);
+    a->request.policy_count = 0;
+    if (a->policy_list == NULL) return cli_blame(&a->problem, "policies", "no memory for their names");
+    for (char *at = a->policy_list; at != NULL;) {
+        char *comma = strchr(at, ',');
+        if (comma != NULL) *comma = 0;
+        if (a->request.policy_count == POLICIES_MAX)
+            return cli_blame(&a->problem, "policies", "more than 32 are named");
+        a->policies[a->request.policy_count++] = at;
+        at = comma != NULL ? comma + 1 : NULL;
+    }
+}
+
+/* "EVERY[,WRITE[,LOAD]]" */
+static void take_checkpoint(struct arguments *a, char *text) {
+    struct numbers parts = {0};
+    if (!take_list(a, "checkpoint", text, &parts, pawl_parse_seconds)) return;
+    if (parts.count > 3)
+        cli_blame(&a->problem, "checkpoint",
+                  "more than three amounts: give EVERY[,WRITE[,LOAD]], like 10min,20s,30s");
+    a->request.checkpoint_every_s = parts.value[0];
+    if (parts.count > 1) a->request.checkpoint_write_s = parts.value[1];
+    if (parts.count > 2) a->request.checkpoint_load_s = parts.value[2];
+    free(parts.value);
+}
+
+static void take_set(struct arguments *a, const char *text) {
+    const char **more = realloc(a->sets, (a->request.set_count + 1) * sizeof *more);
+    if (more == NULL) return cli_blame(&a->problem, "set", "no memory for it");
+    a->sets = more;
+    a->sets[a->request.set_count++] = text;
+}
+
+/* A number alone is hours: --hours 8. */
+static void take_hours(struct arguments *a, const char *text) {
+    const char *at = text;
+    double seconds;
+    if (cli_next_number(&at, &seconds) && *at == 0) {
+        if (!(seconds > 0)) cli_blame(&a->problem, "hours", "0 is too little");
+        a->request.hours = seconds;
+        return;
+    }
+    cli_take_seconds(&a->problem, "hours", text, &seconds);
+    if (a->problem.text[0] == 0) a->request.hours = seconds / 3600;
+}
+
+static void take_format(struct arguments *a, const char *text) {
+    for (int i = 0; i < PAWL_SIM_FORMAT_COUNT; i++)
+        if (strcmp(pawl_sim_format_name((enum pawl_sim_format)i), text) == 0) {
+            a->format = (enum pawl_sim_format)i;
+            return;
+        }
+    char why[128];
+    snprintf(why, sizeof why, "\"%.40s\": there are text, json and svg", text);
+    cli_blame(&a->problem, "format", why);
+}
+
+/* ---- options ---- */
+
+static error_t parse_failures(struct arguments *a, int key, char *arg) {
+    struct pawl_sim_request *r = &a->request;
+    switch (key) {
+    case KEY_TRACE:
+        return r->trace_path = arg, 0;
+    case KEY_RATE:
+        return (void)take_list(a, "rate", arg, &a->every, pawl_parse_seconds), 0;
+    case KEY_MTBF:
+        return cli_take_seconds(&a->problem, "mtbf", arg, &r->mtbf_s), 0;
+    case KEY_DEAD:
+        return (void)take_list(a, "dead", arg, &a->dead, pawl_parse_share), 0;
+    case KEY_HOURS:
+        return take_hours(a, arg), 0;
+    case KEY_REPAIR:
+        return cli_take_seconds(&a->problem, "repair", arg, &r->repair_s), 0;
+    case KEY_BURST:
+        return cli_take_count(&a->problem, "burst", arg, UINT32_MAX, &r->burst), 0;
+    case KEY_SEED:
+        return cli_take_seed(&a->problem, "seed", arg, &r->seed), 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_job(struct arguments *a, int key, char *arg) {
+    struct pawl_sim_request *r = &a->request;
+    switch (key) {
+    case KEY_PIPELINES:
+        return cli_take_count(&a->problem, "pipelines", arg, UINT32_MAX, &r->pipelines), 0;
+    case KEY_STAGES:
+        return cli_take_count(&a->problem, "stages", arg, UINT32_MAX, &r->stages), 0;
+    case KEY_MICROBATCHES:
+        return cli_take_count(&a->problem, "microbatches", arg, UINT32_MAX, &r->microbatches), 0;
+    case KEY_PROFILE:
+        return a->profile = arg, 0;
+    case KEY_POLICIES:
+        return take_policies(a, arg), 0;
+    case KEY_CHECKPOINT:
+        return take_checkpoint(a, arg), 0;
+    case KEY_STOPS:
+        return r->stops_path = arg, 0;
+    case KEY_SET:
+        return take_set(a, arg), 0;
+    default:
+        return parse_failures(a, key, arg);
+    }
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state) {
+    struct arguments *a = state->input;
+    switch (key) {
+    case KEY_PRINT_STOPS:
+        return a->print_stops = true, 0;
+    case KEY_FORMAT:
+        return take_format(a, arg), 0;
+    case KEY_JSON:
+        return a->format = PAWL_SIM_JSON, 0;
+    case 'o':
+        return a->out = arg, 0;
+    case 'q':
+        return a->quiet = true, 0;
+    case 'h':
+        return a->help = true, 0;
+    case ARGP_KEY_ARG:
+        if (a->problem.text[0] == 0)
+            snprintf(a->problem.text, sizeof a->problem.text,
+                     "\"%.60s\" is no option: sim takes options alone", arg);
+        return 0;
+    case ARGP_KEY_ERROR:
+        return cli_blame_option(&a->problem, state->argv[state->next - 1]), 0;
+    default:
+        return parse_job(a, key, arg);
+    }
+}
+
+static const struct argp parser = {option_list, parse, NULL, doc, NULL, NULL, NULL};
+
+int cli_sim_help(FILE *out) { return cli_argp_help(&parser, "pawl sim", examples, out); }
+
+/* ---- running ---- */
+
+/* What is not given, and what must not be given together. */
+static void complete(struct arguments *a) {
+    struct pawl_sim_request *r = &a->request;
+    int kinds = (r->trace_path != NULL) + (a->every.count > 0) + (r->mtbf_s > 0) + (a->dead.count > 0);
+    if (a->problem.text[0] == 0 && kinds != 1 && !a->print_stops && !a->help)
+        snprintf(a->problem.text, sizeof a->problem.text, "%s of the options --trace, --rate, --mtbf, --dead",
+                 kinds == 0 ? "give one" : "give only one");
+    if (r->pipelines == 0) r->pipelines = 4;
+    if (r->stages == 0) r->stages = 8;
+    if (r->microbatches == 0) r->microbatches = r->stages <= UINT32_MAX / 4 ? 4 * r->stages : UINT32_MAX;
+    r->every_s = a->every.value, r->every_count = a->every.count;
+    r->dead_share = a->dead.value, r->dead_share_count = a->dead.count;
+    r->sets = a->sets;
+    for (const char *const *name = pawl_sim_policies(); r->policy_count < POLICIES_MAX && *name != NULL;
+         name++) {
+        if (a->policy_list != NULL) break;
+        a->policies[r->policy_count++] = *name;
+    }
+    r->policies = a->policies;
+}
+
+struct progress {
+    int tenth; /* that was last shown */
+};
+
+static void show_progress(void *context, double share, const char *what) {
+    struct progress *p = context;
+    int tenth = (int)(share * 10);
+    if (tenth <= p->tenth) return;
+    p->tenth = tenth;
+    fprintf(stderr, "pawl: sim: %d %%: %s\n", 10 * tenth, what);
+}
+
+static int write_sim(const struct arguments *a, const struct pawl_sim *sim) {
+    struct cli_file file;
+    struct pawl_error e = {0};
+    int exit_code = cli_file_open(&file, a->out);
+    if (exit_code != 0) return exit_code;
+    pawl_code code = pawl_sim_write(sim, a->format, file.out, &e);
+    exit_code = cli_file_close(&file, code == PAWL_OK);
+    return code != PAWL_OK ? cli_error(code, "%s", e.text) : exit_code;
+}
+
+static int write_stops(const struct arguments *a) {
+    struct cli_file file;
+    struct pawl_error e = {0};
+    int exit_code = cli_file_open(&file, a->out);
+    if (exit_code != 0) return exit_code;
+    pawl_code code = pawl_sim_stops(file.out, &e);
+    exit_code = cli_file_close(&file, code == PAWL_OK);
+    return code != PAWL_OK ? cli_error(code, "%s", e.text) : exit_code;
+}
+
+static int simulate(struct arguments *a) {
+    struct pawl_sim_request *r = &a->request;
+    struct pawl_profile *profile = NULL;
+    struct pawl_sim *sim = NULL;
+    struct pawl_error e = {0};
+    struct progress progress = {0};
+    pawl_code code = cli_profile_find(a->profile != NULL ? a->profile : "gpt3-6.7b", r->stages, &profile, &e);
+    if (code != PAWL_OK) return cli_error(code, "%s", e.text);
+    r->profile = profile;
+    r->stop = cli_watch_signals();
+    r->progress = a->quiet ? NULL : show_progress;
+    r->context = &progress;
+    code = pawl_sim_run(r, &sim, &e);
+    pawl_profile_free(profile);
+    if (code != PAWL_OK) return cli_error(code, "%s", e.text);
+    if (a->format != PAWL_SIM_TEXT) cli_print_warnings(pawl_sim_warnings(sim)); /* the text has them */
+    int exit_code = write_sim(a, sim);
+    pawl_sim_free(sim);
+    return exit_code;
+}
+
+int cli_sim(int argc, char **argv) {
+    char name[] = "pawl sim";
+    struct arguments a = {0};
+    argv[0] = name;
+    error_t err = argp_parse(&parser, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, &a);
+    if (err != 0 && a.problem.text[0] == 0)
+        snprintf(a.problem.text, sizeof a.problem.text, "the arguments cannot be read: %s", strerror(err));
+    complete(&a);
+    int exit_code;
+    if (a.problem.text[0] != 0)
+        exit_code = cli_error(PAWL_ARGUMENT, "%s; see pawl sim --help", a.problem.text);
+    else if (a.help)
+        exit_code = cli_sim_help(stdout);
+    else if (a.print_stops)
+        exit_code = write_stops(&a);
+    else
+        exit_code = simulate(&a);
+    free(a.every.value);
+    free(a.dead.value);
+    free(a.policy_list);
+    free(a.sets);
+    return exit_code;
+}

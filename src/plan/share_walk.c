@@ -1,0 +1,161 @@
+/* How much work crosses from stage to stage: a walk along the pipeline, for a time T.
+ *
+ * Within T a worker does so many micro-batches of its own chunk. Walking from the first stage to the last,
+ * each stage hands a number to the next (share_walk.h). The larger that number the better for all that
+ * follows, so of all ways to have used h helpers so far only the best is kept: a dynamic programme over
+ * (stage, h). T is feasible if nothing is left at the end. Chains come out of it by themselves: a stage that
+ * gives more than it can spare gets help from its other side. The work of a failure so reaches k stages by
+ * k - 1 helpers, and each worker's load tends to all their work over all their live workers.
+ *
+ * A right helper has the gradients of a later stage summed up within the window of its own, which begins a
+ * forward earlier: so those it helps must be done with the chunk that much before T. Left helpers cost
+ * nothing of the kind, and are taken where both do. Tested in tests/unit/plan_share_test.c. */
+#include <stdlib.h>
+
+#include "plan/share_walk.h"
+#include "plan/ticks.h"
+
+static void keep_best(struct walk *w, uint32_t stage, uint32_t helpers, const struct walk_best *b) {
+    if (helpers > w->request->helpers) return;
+    struct walk_best *old = &w->best[(size_t)stage * (w->request->helpers + 1) + helpers];
+    if (!old->possible || b->hand_on > old->hand_on) *old = *b;
+}
+
+/* More right helpers than can do all that any stage lacks are never needed. */
+static uint32_t rights_max(const struct walk *w, uint32_t stage) {
+    int64_t lack = 0, least = walk_right_least(w, stage);
+    for (uint32_t s = stage + 1; s < w->stages; s++)
+        if (w->capacity[s] < w->all) lack += w->all - w->capacity[s];
+    if (lack == 0) return 0;
+    int64_t enough = least > 0 ? lack / least + 2 : w->pipelines;
+    return enough < w->count[stage] ? (uint32_t)enough : w->count[stage];
+}
+
+/* All that the stage can hand on, coming from one way. */
+static void walk_on(struct walk *w, uint32_t stage, uint32_t helpers, const struct walk_come *come,
+                    uint32_t rights_most) {
+    int64_t spare = walk_spare(w, stage, come);
+    struct walk_best b = {.hand_on = 0, .used = 0, .before = helpers, .possible = true};
+    if (spare < 0) {
+        if (stage + 1 == w->stages) return;
+        b.used = walk_lefts(w, stage + 1, -spare);
+        b.hand_on = spare;
+        if (b.used != IR_NONE) keep_best(w, stage, helpers + b.used, &b);
+        return;
+    }
+    keep_best(w, stage, helpers, &b);
+    for (b.used = 1; b.used <= rights_most && helpers + b.used <= w->request->helpers; b.used++) {
+        b.hand_on = walk_rights(w, stage, come, spare, b.used);
+        if (b.hand_on > 0) keep_best(w, stage, helpers + b.used, &b);
+    }
+}
+
+uint32_t walk_time(struct walk *w, uint64_t time) {
+    uint32_t width = w->request->helpers + 1;
+    walk_capacities(w, time);
+    for (size_t i = 0; i < (size_t)w->stages * width; i++) w->best[i].possible = false;
+    for (uint32_t s = 0; s < w->stages; s++) {
+        uint32_t rights = s + 1 < w->stages ? rights_max(w, s) : 0;
+        if (s == 0) walk_on(w, 0, 0, &(struct walk_come){0, 0}, rights);
+        for (uint32_t h = 0; s > 0 && h < width; h++) {
+            const struct walk_best *b = &w->best[(size_t)(s - 1) * width + h];
+            struct walk_come come = walk_come(b->hand_on, b->used);
+            if (b->possible) walk_on(w, s, h, &come, rights);
+        }
+    }
+    for (uint32_t h = 0; h < width; h++)
+        if (w->best[(size_t)(w->stages - 1) * width + h].possible) return h;
+    return IR_NONE;
+}
+
+/* ---- the order of helpers ---- */
+
+struct wish { /* the smallest first */
+    double slow;
+    uint32_t distance; /* from a dead role of its pipeline: what is missing is near, and of the same home */
+    uint32_t worker;
+};
+
+static int wish_order(const void *a, const void *b) {
+    const struct wish *x = a, *y = b;
+    if (x->slow < y->slow || x->slow > y->slow) return x->slow < y->slow ? -1 : 1;
+    if (x->distance != y->distance) return x->distance < y->distance ? -1 : 1;
+    return x->worker < y->worker ? -1 : 1;
+}
+
+static uint32_t distance_of(const struct walk *w, uint32_t pipeline, uint32_t stage) {
+    uint32_t least = w->stages;
+    for (uint32_t s = 0; s < w->stages; s++) {
+        uint32_t distance = s > stage ? s - stage : stage - s;
+        if (!w->request->alive[pipeline * w->stages + s] && distance < least) least = distance;
+    }
+    return least;
+}
+
+static pawl_code order_helpers(struct walk *w, struct pawl_error *e) {
+    const struct share_request *r = w->request;
+    struct wish *wish = malloc(w->pipelines * sizeof *wish);
+    if (wish == NULL) return error_set(e, PAWL_MEMORY, 0, "plan: no memory to share a stage");
+    for (uint32_t s = 0; s < w->stages; s++) {
+        uint32_t count = 0;
+        for (uint32_t p = 0; p < w->pipelines; p++) {
+            uint32_t worker = p * w->stages + s;
+            double slow = r->costs->slow == NULL ? 1 : r->costs->slow[worker];
+            if (r->alive[worker]) wish[count++] = (struct wish){slow, distance_of(w, p, s), worker};
+        }
+        qsort(wish, count, sizeof *wish, wish_order);
+        for (uint32_t i = 0; i < count; i++) w->live[(size_t)s * w->pipelines + i] = wish[i].worker;
+        w->count[s] = count;
+    }
+    free(wish);
+    return PAWL_OK;
+}
+
+/* ---- the walk ---- */
+
+/* The first forward of the stage before, and its way here. */
+static void find_late(struct walk *w) {
+    const struct sim_costs *costs = w->request->costs;
+    for (uint32_t s = 1; s < w->stages; s++) {
+        uint64_t first = TICKS_NEVER;
+        for (uint32_t k = 0; k < w->count[s - 1]; k++) {
+            uint64_t forward = sim_duration(costs, walk_worker(w, s - 1, k), s - 1, IR_F);
+            if (forward < first) first = forward;
+        }
+        w->late[s] = first + costs->chunk[s - 1].send_forward;
+    }
+}
+
+pawl_code walk_open(struct walk *w, const struct share_request *request, struct pawl_error *e) {
+    *w = (struct walk){
+        .request = request, .stages = request->costs->stages, .pipelines = request->costs->pipelines};
+    w->all = (int64_t)w->pipelines * request->microbatches;
+    size_t stages = w->stages, width = (size_t)w->request->helpers + 1;
+    w->live = malloc(stages * w->pipelines * sizeof *w->live);
+    w->count = calloc(stages, sizeof *w->count);
+    w->capacity = calloc(stages, sizeof *w->capacity);
+    w->late_capacity = calloc(stages, sizeof *w->late_capacity);
+    w->late = calloc(stages, sizeof *w->late);
+    w->best = calloc(stages * width, sizeof *w->best);
+    w->used = calloc(stages, sizeof *w->used);
+    w->hand_on = calloc(stages, sizeof *w->hand_on);
+    w->taker = malloc(w->pipelines * sizeof *w->taker);
+    if (w->live == NULL || w->count == NULL || w->capacity == NULL || w->late_capacity == NULL ||
+        w->late == NULL || w->best == NULL || w->used == NULL || w->hand_on == NULL || w->taker == NULL)
+        return error_set(e, PAWL_MEMORY, 0, "plan: no memory to share a stage");
+    pawl_code code = order_helpers(w, e);
+    if (code == PAWL_OK) find_late(w);
+    return code;
+}
+
+void walk_close(struct walk *w) {
+    free(w->live);
+    free(w->count);
+    free(w->capacity);
+    free(w->late_capacity);
+    free(w->late);
+    free(w->best);
+    free(w->used);
+    free(w->hand_on);
+    free(w->taker);
+}
