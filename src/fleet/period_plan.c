@@ -35,7 +35,7 @@ static uint64_t share_bytes(const struct fleet_job *job, struct pawl_plan *plan,
 static pawl_code take_plan(const struct fleet_job *job, struct pawl_plan *plan, struct fleet_period *out,
                            struct pawl_error *e) {
     pawl_code code = PAWL_OK;
-    out->ns = (uint64_t)llround(pawl_plan_summary(plan)->period * job->profile->unit_s / FLEET_NS);
+    out->ns = (uint64_t)llround(pawl_plan_summary(plan)->period * job->profile.unit_s / FLEET_NS);
     for (uint32_t s = 0; s < job->stages; s++)
         for (uint32_t p = 0; p < job->pipelines && code == PAWL_OK; p++) {
             struct pawl_plan_worker worker;
@@ -77,7 +77,7 @@ pawl_code fleet_period_plan(void *planner, enum pawl_policy policy, const uint32
         .pipelines = job->pipelines,
         .stages = job->stages,
         .microbatches = job->microbatches,
-        .profile = job->profile,
+        .profile = &job->profile,
         .policy = policy,
         .dead = dead,
         .dead_count = place_holes(job, holes, dead),
