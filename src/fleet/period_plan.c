@@ -46,24 +46,6 @@ static pawl_code take_plan(const struct fleet_job *job, struct pawl_plan *plan, 
     return code;
 }
 
-/* d whole pipelines: every stage needs d live roles; those above it give, those below it take. */
-static void whole_pipelines(const struct fleet_job *job, const uint32_t *holes, uint32_t dead,
-                            struct fleet_period *out) {
-    uint32_t pipelines = (job->pipelines * job->stages - dead) / job->stages;
-    if (pipelines == 0 || !job->pipe[job->stages].fits) return;
-    out->ns = fleet_job_ns(job, pipelines);
-    uint32_t most = job->pipelines - pipelines, moved = 0;
-    for (uint32_t s = 0; s < job->stages; s++) {
-        out->holes[s] = holes[s] < most ? holes[s] : most;
-        moved += holes[s] - out->holes[s];
-    }
-    for (uint32_t s = 0; s < job->stages && moved > 0; s++) {
-        uint32_t gives = most - out->holes[s] < moved ? most - out->holes[s] : moved;
-        out->holes[s] += gives;
-        moved -= gives;
-    }
-}
-
 pawl_code fleet_period_plan(void *planner, enum pawl_policy policy, const uint32_t *holes,
                             struct fleet_period *out, struct pawl_error *e) {
     const struct fleet_planner *p = planner;
@@ -89,14 +71,12 @@ pawl_code fleet_period_plan(void *planner, enum pawl_policy policy, const uint32
         .stop = p->stop,
     };
     pawl_code code = pawl_plan_make(&request, &plan, &inner);
-    if (code == PAWL_OK) {
+    if (code == PAWL_OK)
         code = take_plan(job, plan, out, e);
-    } else if (code == PAWL_PLAN || code == PAWL_STAGE_LOST) {
-        whole_pipelines(job, holes, request.dead_count, out);
-        code = PAWL_OK;
-    } else {
+    else if (code == PAWL_PLAN || code == PAWL_STAGE_LOST)
+        code = PAWL_OK; /* it cannot run: no room for one micro-batch, or too few workers */
+    else
         code = error_set(e, code, 0, "planning %u failures: %s", request.dead_count, inner.text);
-    }
     pawl_plan_free(plan);
     free(dead);
     return code;
