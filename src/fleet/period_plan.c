@@ -1,7 +1,6 @@
 /* See period.h: asks the planner for the period of a list of holes.
  *
- * No local search, so that the answer does not depend on the clock. Where memory does not allow the
- * re-routing the job goes on with as many whole pipelines as can be formed, by 1F1B's formula. */
+ * No local search, so that the answer does not depend on the clock. */
 #include <math.h>
 #include <stdlib.h>
 
