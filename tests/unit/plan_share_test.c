@@ -93,11 +93,11 @@ static void helpers_have_room_for_the_state_they_copy(void **state) {
     case_close(&c);
 }
 
-static void a_helper_does_two_chunks_of_one_microbatch(void **state) {
-    (void)state;
+static void assert_two_chunks_of_one(uint32_t stage) {
     struct plan_case c = case_uniform(4, 8, 64);
-    case_kill(&c, 1, 3);
+    case_kill(&c, 1, stage);
     struct plan_share s = share(&c, 3, NULL);
+    assert_int_equal(s.helper_count, 3);
     for (uint32_t i = 0; i < s.helper_count; i++) {
         const struct plan_helper *h = &s.helpers[i];
         uint32_t own = h->worker % 8, together = 0, all = 0;
@@ -113,6 +113,38 @@ static void a_helper_does_two_chunks_of_one_microbatch(void **state) {
             fail_msg("(%u, %u) does %u of chunk %u and %u of its own, %u together", h->worker / 8, own, all,
                      h->chunk, kept, together);
     }
+    plan_share_close(&s);
+    case_close(&c);
+}
+
+static void a_helper_does_two_chunks_of_one_microbatch(void **state) {
+    (void)state;
+    assert_two_chunks_of_one(0); /* by left helpers */
+    assert_two_chunks_of_one(3);
+    assert_two_chunks_of_one(7); /* by right helpers */
+}
+
+/* Its R of the last chunk is in the window of its own stage, a forward before. */
+static void who_is_helped_from_an_earlier_stage_ends_a_forward_earlier(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(4, 8, 64);
+    case_kill(&c, 1, 7);
+    struct plan_share s = share(&c, 1, NULL);
+    struct plan_list_options o = {.backward = PLAN_SELECTIVE, .staggered = true};
+    assert_int_equal(s.load, 74 * 3);
+    assert_int_equal(s.helpers[0].worker % 8, 6);
+    assert_int_equal(plan_bound_route(s.route, &c.costs, &o), 74 * 3);
+    plan_share_close(&s);
+    case_close(&c);
+}
+
+/* Nothing is left to do for the slow ones. */
+static void neighbours_may_do_all_of_a_chunk(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(3, 3, 5);
+    for (uint32_t p = 0; p < 3; p++) case_slow(&c, p, 1, 1000);
+    struct plan_share s = share(&c, 6, NULL);
+    assert_in_range(s.load, 45 * 3 / 6, 8 * 3 + 1); /* 45 by 6 workers */
     plan_share_close(&s);
     case_close(&c);
 }
@@ -325,6 +357,8 @@ int main(void) {
         cmocka_unit_test(more_helpers_than_help_are_not_taken),
         cmocka_unit_test(helpers_have_room_for_the_state_they_copy),
         cmocka_unit_test(a_helper_does_two_chunks_of_one_microbatch),
+        cmocka_unit_test(who_is_helped_from_an_earlier_stage_ends_a_forward_earlier),
+        cmocka_unit_test(neighbours_may_do_all_of_a_chunk),
         cmocka_unit_test(work_of_each_worker_is_spread_over_the_numbers),
         cmocka_unit_test(several_workers_of_a_stage_help_the_same_neighbour),
         cmocka_unit_test(time_to_spare_is_spread_over_the_stages_that_share),
