@@ -67,7 +67,7 @@ static void share_to(struct walk *w, struct share_work *work, uint32_t stage, en
 }
 
 /* What remains of a stage's own chunk goes to its live workers: those that help have less time left, those
- * that begin late, too. */
+ * that begin late, too, unless they end with a later chunk. */
 static void share_own(struct walk *w, struct share_work *work, uint32_t stage) {
     const struct sim_costs *costs = w->request->costs;
     int64_t pieces = w->all;
@@ -76,7 +76,7 @@ static void share_own(struct walk *w, struct share_work *work, uint32_t stage) {
     for (uint32_t i = 0; i < w->count[stage]; i++) {
         uint32_t worker = walk_worker(w, stage, w->count[stage] - 1 - i);
         const struct share_work *had = &work[worker];
-        bool late = stage > 0 && w->hand_on[stage - 1] > 0;
+        bool late = stage > 0 && w->hand_on[stage - 1] > 0 && had->right == 0;
         uint64_t load = route_once(costs, worker, stage) + (late ? w->late[stage] : 0);
         if (had->left > 0)
             load += had->left * route_unit(costs, worker, stage - 1) + route_once(costs, worker, stage - 1);
