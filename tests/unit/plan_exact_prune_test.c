@@ -85,7 +85,7 @@ static struct exact_world random_world(struct rng_stream *r) {
 
 static void the_windows_hold_every_plan_of_the_period(void **state) {
     (void)state;
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    for (uint64_t seed = 0; seed < 200; seed++) {
         struct rng_stream r = {seed};
         struct exact_world w = random_world(&r);
         bool fused = rng_below(&r, 4) == 0;
