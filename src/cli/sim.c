@@ -61,7 +61,8 @@ static const struct argp_option option_list[] = {
     {"rate", KEY_RATE, "T[,T]...", 0, "One every so often, like 6h,2h,30min; each is a scenario", 1},
     {"mtbf", KEY_MTBF, "T", 0, "By chance, each machine once in so long on the average, like 500h", 1},
     {"dead", KEY_DEAD, "SHARE[,SHARE]...", 0, "Throughout, like 1%,5%,10%; each is a scenario", 1},
-    {"hours", KEY_HOURS, "T", 0, "Simulate so long, like 8h; a number alone is hours (the trace's length, or 24)", 1},
+    {"hours", KEY_HOURS, "T", 0,
+     "Simulate so long, like 8h; a number alone is hours (the trace's length, or 24)", 1},
     {"repair", KEY_REPAIR, "T", 0, "A lost machine is back after so long (never)", 1},
     {"burst", KEY_BURST, "N", 0, "So many fail at once (1)", 1},
     {"seed", KEY_SEED, "K", 0, "Of what is drawn (0)", 1},
@@ -88,9 +89,9 @@ static const struct argp_option option_list[] = {
     {0},
 };
 
-static const char doc[] =
-    "Simulate a training job on machines that fail and come back, under several policies, and say how much of "
-    "its time each makes count. docs/simulating.md is a tour.";
+static const char doc[] = "Simulate a training job on machines that fail and come back, under several "
+                          "policies, and say how much of "
+                          "its time each makes count. docs/simulating.md is a tour.";
 
 static const char examples[] =
     "\nExamples:\n"
@@ -143,7 +144,8 @@ static void take_checkpoint(struct arguments *a, char *text) {
     struct numbers parts = {0};
     if (!take_list(a, "checkpoint", text, &parts, pawl_parse_seconds)) return;
     if (parts.count > 3)
-        cli_blame(&a->problem, "checkpoint", "more than three amounts: give EVERY[,WRITE[,LOAD]], like 10min,20s,30s");
+        cli_blame(&a->problem, "checkpoint",
+                  "more than three amounts: give EVERY[,WRITE[,LOAD]], like 10min,20s,30s");
     a->request.checkpoint_every_s = parts.value[0];
     if (parts.count > 1) a->request.checkpoint_write_s = parts.value[1];
     if (parts.count > 2) a->request.checkpoint_load_s = parts.value[2];
@@ -248,8 +250,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return a->help = true, 0;
     case ARGP_KEY_ARG:
         if (a->problem.text[0] == 0)
-            snprintf(a->problem.text, sizeof a->problem.text, "\"%.60s\" is no option: sim takes options alone",
-                     arg);
+            snprintf(a->problem.text, sizeof a->problem.text,
+                     "\"%.60s\" is no option: sim takes options alone", arg);
         return 0;
     case ARGP_KEY_ERROR:
         return cli_blame_option(&a->problem, state->argv[state->next - 1]), 0;
@@ -277,7 +279,8 @@ static void complete(struct arguments *a) {
     r->every_s = a->every.value, r->every_count = a->every.count;
     r->dead_share = a->dead.value, r->dead_share_count = a->dead.count;
     r->sets = a->sets;
-    for (const char *const *name = pawl_sim_policies(); r->policy_count < POLICIES_MAX && *name != NULL; name++) {
+    for (const char *const *name = pawl_sim_policies(); r->policy_count < POLICIES_MAX && *name != NULL;
+         name++) {
         if (a->policy_list != NULL) break;
         a->policies[r->policy_count++] = *name;
     }

@@ -94,6 +94,14 @@ static uint64_t first_wait(const struct sim_chunk *c, uint64_t stages, uint64_t 
     return gradient > forwards * c->forward ? gradient - forwards * c->forward : 0;
 }
 
+/* Interleaved 1F1B goes in rounds of as many micro-batches as stages; where the only round is not full, its
+ * places stay empty each time but the last that it comes round. */
+static uint64_t round_wait(const struct sim_chunk *c, uint64_t stages, uint64_t per_stage,
+                           uint64_t microbatches) {
+    if (microbatches >= stages) return 0;
+    return (per_stage - 1) * (stages - microbatches) * (c->forward + c->input_grad + c->weight_grad);
+}
+
 static uint64_t above_zero(uint64_t plus, uint64_t minus) { return plus > minus ? plus - minus : 0; }
 
 void plan_baseline_formula(enum pawl_policy policy, const struct sim_costs *costs, uint32_t microbatches,
@@ -114,7 +122,8 @@ void plan_baseline_formula(enum pawl_policy policy, const struct sim_costs *cost
         *bubble = 0;
         break;
     default:
-        *bubble = (stages - 1) * (c->forward + c->input_grad + c->weight_grad);
+        *bubble = (stages - 1) * (c->forward + c->input_grad + c->weight_grad) +
+                  round_wait(c, stages, per_stage, m);
         break;
     }
 }

@@ -25,7 +25,7 @@ struct task {
     uint64_t order; /* the smallest first; ties by cell */
     uint32_t cell;
 };
-struct heap { /* room for all micro-batches that its worker executes */
+struct heap { /* room for all that can be in it */
     struct task *task;
     uint32_t count;
 };
@@ -38,7 +38,8 @@ struct event {
 };
 
 struct host {
-    struct heap forward, backward;
+    struct heap *forward; /* [chunks that it holds] */
+    struct heap backward;
     uint32_t *weight; /* cells whose W is left, in the order of their I */
     uint32_t weight_first, weight_end;
     uint32_t hosted, forwards_left, stored, cap;
@@ -54,6 +55,7 @@ struct greedy {
     struct ir_plan *plan;
     uint32_t workers, per_stage;
     struct host *host;   /* [workers] */
+    struct heap *heaps;  /* memory of all forward */
     struct task *tasks;  /* memory of all heaps */
     uint32_t *weights;   /* ... and of all lists of W */
     struct event *event; /* heap */
@@ -110,12 +112,9 @@ static void heap_push(struct heap *h, struct task task) {
     h->task[i] = task;
 }
 
-/* Take out the task at `i`; 0 is the first. */
-static uint32_t heap_take(struct heap *h, uint32_t i) {
-    uint32_t taken = h->task[i].cell;
+static uint32_t heap_pop(struct heap *h) {
+    uint32_t top = h->task[0].cell, i = 0;
     struct task task = h->task[--h->count];
-    for (; i > 0 && task_before(&task, &h->task[(i - 1) / 2]); i = (i - 1) / 2)
-        h->task[i] = h->task[(i - 1) / 2];
     for (;;) {
         uint32_t child = 2 * i + 1;
         if (child >= h->count) break;
@@ -125,7 +124,7 @@ static uint32_t heap_take(struct heap *h, uint32_t i) {
         i = child;
     }
     h->task[i] = task;
-    return taken;
+    return top;
 }
 
 static bool event_before(const struct event *a, const struct event *b) {
@@ -172,39 +171,30 @@ static void touch(struct greedy *g, uint32_t worker) {
     g->touched[g->touched_count++] = worker;
 }
 
+/* The place of a chunk among those that the worker holds. */
+static uint32_t hold_of(const struct greedy *g, uint32_t worker, uint32_t chunk) {
+    uint32_t i = 0;
+    while (g->plan->workers[worker].holds[i] != chunk) i++;
+    return i;
+}
+
 static void make_ready(struct greedy *g, uint32_t worker, uint32_t cell, enum ir_op op) {
     struct name n = name_of(g, cell);
     struct host *h = &g->host[worker];
-    heap_push(op == IR_F ? &h->forward : &h->backward, (struct task){order_of(g, &n, worker, op), cell});
+    struct heap *heap = op == IR_F ? &h->forward[hold_of(g, worker, n.chunk)] : &h->backward;
+    heap_push(heap, (struct task){order_of(g, &n, worker, op), cell});
     touch(g, worker);
 }
 
-/* How many chunks of the worker come after this one: for each, room is left. */
-static uint32_t chunks_after(const struct greedy *g, uint32_t worker, uint32_t chunk) {
-    const struct ir_worker *list = &g->plan->workers[worker];
-    uint32_t after = 0;
-    while (after < list->hold_count && list->holds[list->hold_count - 1 - after] > chunk) after++;
-    return after;
-}
-
-static bool has_room(const struct greedy *g, uint32_t worker, uint32_t cell) {
-    uint64_t stored = g->host[worker].stored;
-    return stored + chunks_after(g, worker, name_of(g, cell).chunk) < g->host[worker].cap;
-}
-
-/* The first F for which there is room, by its place in the heap, or NONE. Often the first of all; else it
- * can only be of another chunk, nearer to the end of the model. */
+/* The first F for which there is room: of which held chunk, or NONE. For each held chunk that comes after its
+ * own in the model one place is left. */
 static uint32_t best_forward(const struct greedy *g, uint32_t worker) {
-    const struct heap *h = &g->host[worker].forward;
-    if (h->count == 0) return NONE;
-    if (has_room(g, worker, h->task[0].cell)) return 0;
-    if (g->host[worker].stored >= g->host[worker].cap || g->plan->workers[worker].hold_count == 1)
-        return NONE;
-    uint32_t best = NONE;
-    for (uint32_t i = 1; i < h->count; i++)
-        if (has_room(g, worker, h->task[i].cell) &&
-            (best == NONE || task_before(&h->task[i], &h->task[best])))
-            best = i;
+    const struct host *h = &g->host[worker];
+    uint32_t holds = g->plan->workers[worker].hold_count, best = NONE;
+    for (uint32_t i = 0; i < holds; i++) {
+        if (h->forward[i].count == 0 || (uint64_t)h->stored + (holds - 1 - i) >= h->cap) continue;
+        if (best == NONE || task_before(&h->forward[i].task[0], &h->forward[best].task[0])) best = i;
+    }
     return best;
 }
 
@@ -233,8 +223,8 @@ static pawl_code start_best(struct greedy *g, uint32_t worker, uint64_t now) {
     bool fused = baseline_is_fused(g->options->policy);
     uint32_t forward = best_forward(g, worker);
     if (backward_may_start(g, h) && (forward == NONE || !g->options->forward_first))
-        return start(g, worker, fused ? IR_B : IR_I, heap_take(&h->backward, 0), now);
-    if (forward != NONE) return start(g, worker, IR_F, heap_take(&h->forward, forward), now);
+        return start(g, worker, fused ? IR_B : IR_I, heap_pop(&h->backward), now);
+    if (forward != NONE) return start(g, worker, IR_F, heap_pop(&h->forward[forward]), now);
     if (h->weight_first < h->weight_end) return start(g, worker, IR_W, h->weight[h->weight_first++], now);
     return PAWL_OK;
 }
@@ -303,23 +293,72 @@ static pawl_code run(struct greedy *g) {
 
 /* ---- memory ---- */
 
-static pawl_code open_hosts(struct greedy *g, uint64_t cells) {
-    uint32_t used = 0;
-    for (uint64_t c = 0; c < cells; c++) g->host[g->route->host[c]].hosted++;
+/* How much each worker executes of each chunk that it holds, in the counts of its heaps. */
+static void count_hosted(struct greedy *g, uint32_t cells) {
+    struct heap *next = g->heaps;
+    for (uint32_t w = 0; w < g->workers; w++) {
+        g->host[w].forward = next;
+        next += g->plan->workers[w].hold_count;
+    }
+    for (uint32_t c = 0; c < cells; c++) {
+        uint32_t w = g->route->host[c];
+        g->host[w].forward[hold_of(g, w, name_of(g, c).chunk)].count++;
+        g->host[w].hosted++;
+    }
+}
+
+/* Give every heap and list its memory. */
+static void slice(struct greedy *g) {
+    struct task *task = g->tasks;
+    uint32_t *weight = g->weights;
     for (uint32_t w = 0; w < g->workers; w++) {
         struct host *h = &g->host[w];
-        uint32_t stage = g->options->even ? 0 : w % g->route->stages;
+        for (uint32_t i = 0; i < g->plan->workers[w].hold_count; i++) {
+            h->forward[i].task = task;
+            task += h->forward[i].count;
+            h->forward[i].count = 0;
+        }
+        h->backward.task = task;
+        task += h->hosted;
+        h->weight = weight;
+        weight += h->hosted;
+    }
+}
+
+static pawl_code open_hosts(struct greedy *g, uint32_t cells) {
+    count_hosted(g, cells);
+    slice(g);
+    for (uint32_t w = 0; w < g->workers; w++) {
+        struct host *h = &g->host[w];
+        uint32_t stage = g->options->even ? 0 : w % g->route->stages, holds = g->plan->workers[w].hold_count;
         uint32_t cap = baseline_cap(g->options->policy, g->route->stages, stage, g->per_stage);
-        h->forward.task = g->tasks + 2 * (uint64_t)used;
-        h->backward.task = h->forward.task + h->hosted;
-        h->weight = g->weights + used;
+        h->cap = cap > holds ? cap : holds;
         h->forwards_left = h->hosted;
-        h->cap = cap > g->plan->workers[w].hold_count ? cap : g->plan->workers[w].hold_count;
-        used += h->hosted;
         pawl_code code = ir_plan_reserve(g->plan, w, 3 * h->hosted, g->e);
         if (code != PAWL_OK) return code;
     }
     return PAWL_OK;
+}
+
+static bool greedy_open(struct greedy *g, uint64_t cells) {
+    uint64_t holds = 0;
+    for (uint32_t w = 0; w < g->workers; w++) holds += g->plan->workers[w].hold_count;
+    g->host = calloc(g->workers, sizeof *g->host);
+    g->touched = calloc(g->workers, sizeof *g->touched);
+    g->heaps = calloc(holds, sizeof *g->heaps);
+    g->tasks = malloc(2 * cells * sizeof *g->tasks);
+    g->weights = malloc(cells * sizeof *g->weights);
+    return g->host != NULL && g->touched != NULL && g->heaps != NULL && g->tasks != NULL &&
+           g->weights != NULL;
+}
+
+static void greedy_close(struct greedy *g) {
+    free(g->host);
+    free(g->touched);
+    free(g->heaps);
+    free(g->tasks);
+    free(g->weights);
+    free(g->event);
 }
 
 pawl_code baseline_greedy(const struct baseline_greedy *options, const struct plan_route *route,
@@ -331,21 +370,13 @@ pawl_code baseline_greedy(const struct baseline_greedy *options, const struct pl
     struct greedy g = {.options = options, .route = route, .costs = costs, .plan = plan, .e = e};
     g.workers = route->pipelines * route->stages;
     g.per_stage = route->chunks / route->stages;
-    g.host = calloc(g.workers, sizeof *g.host);
-    g.touched = calloc(g.workers, sizeof *g.touched);
-    g.tasks = malloc(2 * cells * sizeof *g.tasks);
-    g.weights = malloc(cells * sizeof *g.weights);
     pawl_code code;
-    if (g.host == NULL || g.touched == NULL || g.tasks == NULL || g.weights == NULL)
+    if (greedy_open(&g, cells))
+        code = open_hosts(&g, (uint32_t)cells);
+    else
         code = error_set(e, PAWL_MEMORY, 0, "schedule: no memory for %llu micro-batches of chunks",
                          (unsigned long long)cells);
-    else
-        code = open_hosts(&g, cells);
     if (code == PAWL_OK) code = run(&g);
-    free(g.host);
-    free(g.touched);
-    free(g.tasks);
-    free(g.weights);
-    free(g.event);
+    greedy_close(&g);
     return code;
 }

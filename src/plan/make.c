@@ -60,32 +60,92 @@ static pawl_code check_plan(struct make *m, double *check_ms) {
     return code;
 }
 
+/* From who is dead to a plan, as far as it is ordered without search. */
+static pawl_code attempt(struct make *m) {
+    pawl_code code = make_normalize(m);
+    if (code == PAWL_OK) code = make_route(m);
+    if (code == PAWL_OK) code = make_order(m, m->route, 0, &m->ir, &m->times);
+    if (code != PAWL_OK) return code;
+    m->bound = make_bound(m);
+    return make_share(m);
+}
+
+static void forget_attempt(struct make *m) {
+    plan_normal_close(&m->normal);
+    plan_route_free(m->route);
+    free(m->helpers);
+    ir_plan_free(m->ir);
+    sim_result_close(&m->times);
+    m->route = NULL;
+    m->helpers = NULL;
+    m->helper_count = 0;
+    m->ir = NULL;
+}
+
+/* Moves were made for what stages need by themselves; with helpers the same may be had where the failure is.
+ * `limit` is what costs allowed before helpers took from it. */
+static pawl_code attempt_without_moves(struct make *m, const uint64_t *limit) {
+    struct make moved = *m;
+    size_t size = m->worker_count * sizeof *limit;
+    uint64_t *kept = limit != NULL ? malloc(size) : NULL;
+    if (limit != NULL && kept == NULL)
+        return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
+    if (limit != NULL) {
+        memcpy(kept, m->costs->limit, size);
+        memcpy(m->costs->limit, limit, size);
+    }
+    m->normal = (struct plan_normal){0};
+    m->times = (struct sim_result){0};
+    m->route = NULL;
+    m->helpers = NULL;
+    m->helper_count = 0;
+    m->ir = NULL;
+    m->stay = true;
+    pawl_code code = attempt(m);
+    bool stays = code == PAWL_OK && (double)moved.times.period > (double)m->times.period * (1 - m->min_gain);
+    if (stays) {
+        forget_attempt(&moved);
+    } else {
+        forget_attempt(m);
+        *m = moved;
+        if (limit != NULL) memcpy(m->costs->limit, kept, size);
+    }
+    free(kept);
+    return code == PAWL_STAGE_LOST || code == PAWL_PLAN ? PAWL_OK : code;
+}
+
+static pawl_code attempts(struct make *m) {
+    size_t size = m->worker_count * sizeof *m->costs->limit;
+    bool two = m->request->policy == PAWL_POLICY_PAWL && !m->request->no_move && m->request->dead_count > 0;
+    uint64_t *limit = two && m->costs->limit != NULL ? malloc(size) : NULL;
+    if (two && m->costs->limit != NULL) {
+        if (limit == NULL)
+            return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
+        memcpy(limit, m->costs->limit, size);
+    }
+    pawl_code code = attempt(m);
+    if (code == PAWL_OK && two && m->normal.move_count > 0) code = attempt_without_moves(m, limit);
+    free(limit);
+    return code;
+}
+
 static pawl_code run(struct make *m, double *check_ms) {
     pawl_code code = make_check(m);
     if (code == PAWL_OK) code = plan_costs(m->request, &m->costs, m->e);
     if (code != PAWL_OK) return code;
     make_options(m);
     plan_costs_warn(m);
-    code = make_normalize(m);
-    if (code == PAWL_OK) code = make_route(m);
-    if (code == PAWL_OK) code = make_order(m, m->route, 0, &m->ir, &m->times);
-    if (code != PAWL_OK) return code;
-    m->bound = make_bound(m);
-    code = make_share(m);
+    code = attempts(m);
     if (code == PAWL_OK) code = make_search(m);
     if (code == PAWL_OK && m->request->exact) code = make_exact(m);
     return code == PAWL_OK ? check_plan(m, check_ms) : code;
 }
 
 static void make_close(struct make *m) {
+    forget_attempt(m);
     free(m->dead);
     plan_costs_free(m->costs);
     free(m->stage_of);
-    plan_normal_close(&m->normal);
-    plan_route_free(m->route);
-    free(m->helpers);
-    ir_plan_free(m->ir);
-    sim_result_close(&m->times);
     ir_plan_free(m->exact.plan);
     bytes_close(&m->warnings);
 }

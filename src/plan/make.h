@@ -24,6 +24,7 @@ struct make {
     bool *dead; /* [workers] as the request names them */
     struct sim_costs *costs;
     uint32_t *stage_of; /* [chunks], or null: chunk c at stage c */
+    bool stay;          /* nobody moves in this attempt */
     struct plan_normal normal;
     struct plan_route *route;
     struct plan_helper *helpers;

@@ -19,7 +19,7 @@ static uint64_t predict(void *context, uint32_t stage, uint32_t holes) {
  * ablations, whose iterations end with a barrier, would run sooner without it there. */
 static bool may_move(const struct make *m) {
     const struct pawl_plan_request *r = m->request;
-    if (r->no_move) return false;
+    if (r->no_move || m->stay) return false;
     if (r->policy == PAWL_POLICY_PAWL) return true;
     for (uint32_t s = 0; s < r->stages; s++) {
         uint32_t lost = 0;

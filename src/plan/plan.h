@@ -171,9 +171,9 @@ pawl_code plan_baseline(enum pawl_policy policy, const struct plan_route *route,
 pawl_code plan_placement(enum pawl_policy policy, uint32_t stages, uint32_t chunks, uint32_t **out,
                          struct pawl_error *e);
 /* Bubble (ticks: period less the work of a worker) and peak memory (of the worker that stores most) by
- * formula, for costs that are the same for all chunks, no transfers, and F = I = W where weight-gradients
- * fill bubbles; from as many micro-batches on as the cap, for interleaved multiples of the stages. Facts 8.1.
- */
+ * formula, for costs that are the same for all chunks and no transfers; for Zero Bubble F = I = W. Exact for
+ * any number of micro-batches but: zb-v, from 2 P - 1 on; interleaved, up to P and for multiples of P
+ * (between them the bubble is larger). Facts 8.1. */
 void plan_baseline_formula(enum pawl_policy policy, const struct sim_costs *costs, uint32_t microbatches,
                            uint64_t *bubble, uint64_t *peak);
 

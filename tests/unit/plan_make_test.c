@@ -362,6 +362,52 @@ static void a_move_is_shown_with_what_it_copies(void **state) {
     pawl_profile_free(p);
 }
 
+static struct pawl_plan_summary of_model(const char *name, struct pawl_plan_request r) {
+    struct pawl_profile *p = NULL;
+    struct pawl_error e;
+    assert_int_equal(pawl_profile_builtin(name, r.stages, &p, &e), PAWL_OK);
+    r.profile = p;
+    struct pawl_plan *plan = made(&r);
+    struct pawl_plan_summary s = *pawl_plan_summary(plan);
+    pawl_plan_free(plan);
+    pawl_profile_free(p);
+    return s;
+}
+
+static void what_may_be_used_where_memory_is_short_never_makes_a_plan_longer(void **state) {
+    (void)state;
+    struct pawl_worker_at dead = {1, 1};
+    for (double memory = 2; memory <= 5; memory++) {
+        struct pawl_plan_request r = {.pipelines = 4, .stages = 4, .microbatches = 12, .memory = memory};
+        r.policy = PAWL_POLICY_RECYCLE;
+        r.dead = &dead;
+        r.dead_count = 1;
+        struct pawl_plan_summary without = of_model("gpt3-6.7b", r);
+        r.recompute = r.offload = true;
+        struct pawl_plan_summary with = of_model("gpt3-6.7b", r);
+        if (with.period > without.period)
+            fail_msg("memory %g: %g with recomputing and offloading, %g without", memory, with.period,
+                     without.period);
+        assert_int_equal(without.recomputed + without.offloaded, 0);
+    }
+}
+
+/* The last stage also computes the head: to leave it empty is worst, until others help it. */
+static void a_move_is_not_made_where_helpers_do_as_well(void **state) {
+    (void)state;
+    struct pawl_worker_at dead = {1, 3};
+    struct pawl_plan_request r = {
+        .pipelines = 4, .stages = 8, .microbatches = 64, .policy = PAWL_POLICY_PAWL};
+    r.dead = &dead;
+    r.dead_count = 1;
+    struct pawl_plan_summary s = of_model("gpt3-6.7b", r);
+    assert_int_equal(s.move_count, 0);
+    assert_true(s.shared_count > 0);
+    r.no_move = true;
+    struct pawl_plan_summary alone = of_model("gpt3-6.7b", r);
+    if (s.period > 0.98 * alone.period) fail_msg("%g with helpers, %g without", s.period, alone.period);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_sizes_are_refused),
@@ -379,6 +425,8 @@ int main(void) {
         cmocka_unit_test(warnings_say_what_was_done),
         cmocka_unit_test(failures_that_are_counted_are_spread_and_not_moved),
         cmocka_unit_test(a_move_is_shown_with_what_it_copies),
+        cmocka_unit_test(what_may_be_used_where_memory_is_short_never_makes_a_plan_longer),
+        cmocka_unit_test(a_move_is_not_made_where_helpers_do_as_well),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
