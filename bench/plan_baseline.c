@@ -4,8 +4,8 @@
  *   bench_plan_baseline PIPELINES STAGES MICROBATCHES [DEAD]
  *
  * F = I = W = 1 of a stage; stages are halves where a worker has two chunks. DEAD workers (of pipeline 1,
- * from its last stage up) give their micro-batches to their peers. Times are the least of three runs. Speeds
- * are for comparing on one machine; docs/schedules.md has the table. */
+ * from its last stage up) give their micro-batches to their peers. Times are of the processor, the least of
+ * three runs. Speeds are for comparing on one machine; docs/schedules.md has the table. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 static double now_ms(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); /* of one thread; others may use the machine */
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 

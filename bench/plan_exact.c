@@ -1,14 +1,14 @@
 /* Exact planning in numbers: instances x engines, what each proves and in which time, and how far the list
  * scheduler is from it.
  *
- *   bench_plan_exact [SECONDS] [NAME]
+ *   bench_plan_exact [SECONDS] [NAME] [COLUMNS]
  *
- * SECONDS (10) is each engine's limit; NAME: only instances whose name begins so. Columns: plan_list without
- * and with search (300 rounds); then period/bound and seconds of what plan_exact does with Z3 (pruning,
- * branching, Z3 for the rest), of Z3 without branching, of CBC without branching. `=` between period and
- * bound: proven. All begin with the greedy list of the list scheduler's first pass. Times F/I/W are whole
- * numbers; `cap` micro-batches may be stored by a worker; the failed worker is (1, 2), its orphans go round
- * over its peers. */
+ * SECONDS (10) is each engine's limit; NAME: only instances whose name begins so; COLUMNS (azc): which
+ * engines. Columns: plan_list without and with search (300 rounds); then period/bound and seconds of what
+ * plan_exact does with Z3 (pruning, branching, Z3 for the rest), of Z3 without branching, of CBC without
+ * branching. `=` between period and bound: proven. All begin with the greedy list of the list scheduler's
+ * first pass. Times F/I/W are whole numbers; `cap` micro-batches may be stored by a worker; the failed worker
+ * is (1, 2), its orphans go round over its peers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,7 +124,7 @@ static void measure_engine(const struct problem *p, const struct ir_plan *seed,
     ir_plan_free(r.plan);
 }
 
-static void measure(const struct instance *x, double seconds) {
+static void measure(const struct instance *x, double seconds, const char *columns) {
     struct problem p;
     open_problem(x, &p);
     struct plan_exact_options o = {.time_limit_s = seconds,
@@ -140,10 +140,10 @@ static void measure(const struct instance *x, double seconds) {
     printf("%-34s %6llu %6llu %6llu", x->name, (unsigned long long)o.bound, (unsigned long long)once,
            (unsigned long long)many);
     o.engine = PLAN_Z3;
-    measure_engine(&p, seed, &o, false);
-    measure_engine(&p, seed, &o, true);
+    if (strchr(columns, 'a') != NULL) measure_engine(&p, seed, &o, false);
+    if (strchr(columns, 'z') != NULL) measure_engine(&p, seed, &o, true);
     o.engine = PLAN_CBC;
-    measure_engine(&p, seed, &o, true);
+    if (strchr(columns, 'c') != NULL) measure_engine(&p, seed, &o, true);
     printf("\n");
     ir_plan_free(seed);
     ir_plan_free(searched);
@@ -152,14 +152,14 @@ static void measure(const struct instance *x, double seconds) {
 
 int main(int argc, char **argv) {
     double seconds = argc > 1 ? atof(argv[1]) : 10;
-    const char *only = argc > 2 ? argv[2] : "";
+    const char *only = argc > 2 ? argv[2] : "", *columns = argc > 3 ? argv[3] : "azc";
     if (!(seconds > 0)) {
-        fprintf(stderr, "usage: bench_plan_exact [SECONDS] [NAME]\n");
+        fprintf(stderr, "usage: bench_plan_exact [SECONDS] [NAME] [COLUMNS]\n");
         return 64;
     }
     printf("%-34s %6s %6s %6s %18s %18s %18s\n", "instance", "bound", "list", "search", "all, then Z3",
            "Z3 alone", "CBC alone");
     for (size_t i = 0; i < sizeof INSTANCES / sizeof *INSTANCES; i++)
-        if (strncmp(INSTANCES[i].name, only, strlen(only)) == 0) measure(&INSTANCES[i], seconds);
+        if (strncmp(INSTANCES[i].name, only, strlen(only)) == 0) measure(&INSTANCES[i], seconds, columns);
     return 0;
 }

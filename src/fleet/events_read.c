@@ -16,14 +16,16 @@
 
 #define TRACE_BYTES_MAX ((size_t)64 << 20)
 /* More in a count are a slip. */
-#define NODES_MAX (1u << 20)
+#define NODES_MAX (1u << 17)
 
 enum { AWAY, WAITING, PLACED };
 
 struct node {
     uint8_t where;
     uint32_t place;
+    uint32_t before, after; /* among those who wait; NOBODY at the ends */
 };
+#define NOBODY UINT32_MAX
 struct queue { /* ring of numbers, each at most once */
     uint32_t *item;
     uint32_t room, first, count;
@@ -32,8 +34,8 @@ struct queue { /* ring of numbers, each at most once */
 struct placing {
     struct node *node;
     uint32_t node_count;
-    struct queue empty;   /* places */
-    struct queue waiting; /* nodes; those that left meanwhile are skipped */
+    struct queue empty;             /* places */
+    uint32_t wait_first, wait_last; /* a list in the order in which they came, since any may leave it */
     bool started;
     double start_s;
     struct fleet_events events;
@@ -55,22 +57,26 @@ static uint32_t queue_take(struct queue *q) {
     q->count--;
     return item;
 }
-/* Out of the middle, keeping the order. */
-static void queue_drop(struct queue *q, uint32_t item) {
-    uint32_t kept = 0, count = q->count;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t x = q->item[((uint64_t)q->first + i) % q->room];
-        if (x != item) q->item[((uint64_t)q->first + kept++) % q->room] = x;
-    }
-    q->count = kept;
+
+static void wait_put(struct placing *p, uint32_t node) {
+    struct node *n = &p->node[node];
+    *n = (struct node){WAITING, 0, p->wait_last, NOBODY};
+    *(p->wait_last != NOBODY ? &p->node[p->wait_last].after : &p->wait_first) = node;
+    p->wait_last = node;
+}
+static void wait_drop(struct placing *p, uint32_t node) {
+    const struct node *n = &p->node[node];
+    *(n->before != NOBODY ? &p->node[n->before].after : &p->wait_first) = n->after;
+    *(n->after != NOBODY ? &p->node[n->after].before : &p->wait_last) = n->before;
 }
 
 static pawl_code placing_init(struct placing *p, uint32_t machines, uint32_t nodes, struct pawl_error *e) {
     p->node_count = nodes;
     p->events.machines = machines;
     p->e = e;
+    p->wait_first = p->wait_last = NOBODY;
     p->node = calloc((size_t)nodes + 1, sizeof *p->node);
-    if (p->node == NULL || !queue_init(&p->empty, machines) || !queue_init(&p->waiting, nodes + 1))
+    if (p->node == NULL || !queue_init(&p->empty, machines))
         return error_set(e, PAWL_MEMORY, 0, "no memory for %u nodes", nodes);
     for (uint32_t i = 0; i < machines; i++) queue_put(&p->empty, i);
     return PAWL_OK;
@@ -79,14 +85,13 @@ static pawl_code placing_init(struct placing *p, uint32_t machines, uint32_t nod
 static void placing_close(struct placing *p) {
     free(p->node);
     free(p->empty.item);
-    free(p->waiting.item);
     fleet_events_close(&p->events);
 }
 
 /* Until the start the nodes that come are there from the beginning. */
 static pawl_code place(struct placing *p, uint32_t node, double at_s) {
     uint32_t at = queue_take(&p->empty);
-    p->node[node] = (struct node){PLACED, at};
+    p->node[node] = (struct node){PLACED, at, NOBODY, NOBODY};
     if (p->started) return fleet_events_put(&p->events, at_s - p->start_s, at, true, p->e);
     p->events.present++;
     p->start_s = at_s;
@@ -97,8 +102,7 @@ static pawl_code place(struct placing *p, uint32_t node, double at_s) {
 /* A node comes that is away. */
 static pawl_code come(struct placing *p, uint32_t node, double at_s) {
     if (p->empty.count > 0) return place(p, node, at_s);
-    p->node[node].where = WAITING;
-    queue_put(&p->waiting, node);
+    wait_put(p, node);
     return PAWL_OK;
 }
 
@@ -108,13 +112,15 @@ static pawl_code go(struct placing *p, uint32_t node, double at_s) {
     p->node[node].where = AWAY;
     p->started = true;
     if (was.where == WAITING) {
-        queue_drop(&p->waiting, node);
+        wait_drop(p, node);
         return PAWL_OK;
     }
     pawl_code code = fleet_events_put(&p->events, at_s - p->start_s, was.place, false, p->e);
     queue_put(&p->empty, was.place);
-    if (code == PAWL_OK && p->waiting.count > 0) code = place(p, queue_take(&p->waiting), at_s);
-    return code;
+    uint32_t next = p->wait_first;
+    if (code != PAWL_OK || next == NOBODY) return code;
+    wait_drop(p, next);
+    return place(p, next, at_s);
 }
 
 /* ---- in order ---- */

@@ -1,10 +1,10 @@
 /* See policy.h: the profile as layers, and pipelines of any depth cut from them. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "fleet/events.h"
 #include "fleet/policy.h"
 
 /* A stage's sizes stay below it, so that a thousand stages' sum up: 1 PiB. */
@@ -25,7 +25,7 @@ static uint64_t part(uint64_t total, uint32_t i, uint32_t count) {
 
 static void spread_stage(struct fleet_job *job, const struct pawl_stage_cost *c, uint32_t first,
                          uint32_t layers) {
-    const struct pawl_profile *p = job->profile;
+    const struct pawl_profile *p = &job->profile;
     uint64_t forward = ns_of(p, c->forward);
     uint64_t compute = forward + ns_of(p, c->input_grad) + ns_of(p, c->weight_grad);
     uint64_t tail = ns_of(p, c->reduce) + ns_of(p, c->step);
@@ -88,7 +88,7 @@ static uint64_t hop_of(const struct pawl_profile *p) {
 }
 
 static pawl_code check_times(const struct fleet_job *job, struct pawl_error *e) {
-    const struct pawl_profile *p = job->profile;
+    const struct pawl_profile *p = &job->profile;
     double most = 0;
     for (uint32_t s = 0; s < p->stages; s++) {
         const struct pawl_stage_cost *c = &p->stage[s];
@@ -111,7 +111,7 @@ static pawl_code check_times(const struct fleet_job *job, struct pawl_error *e) 
 }
 
 static pawl_code spread_layers(struct fleet_job *job, struct pawl_error *e) {
-    const struct pawl_profile *p = job->profile;
+    const struct pawl_profile *p = &job->profile;
     uint64_t total = 0;
     bool known = true;
     for (uint32_t s = 0; s < p->stages; s++) known = known && p->stage[s].layers > 0;
@@ -126,12 +126,13 @@ static pawl_code spread_layers(struct fleet_job *job, struct pawl_error *e) {
     job->pipe = calloc((size_t)job->layer_count + 1, sizeof *job->pipe);
     if (job->layer == NULL || job->own_cut == NULL || job->pipe == NULL)
         return error_set(e, PAWL_MEMORY, 0, "no memory for %u layers", job->layer_count);
-    if (!known &&
-        asprintf(&job->warnings,
-                 "the profile does not say how many layers its stages have: %u each are assumed, for "
-                 "the policies that cut pipelines anew\n",
-                 assumed) < 0)
-        return error_set(e, PAWL_MEMORY, 0, "no memory for a warning");
+    pawl_code code = PAWL_OK;
+    if (!known)
+        code = fleet_warn(&job->warnings, e,
+                          "the profile does not say how many layers its stages have: %u each are "
+                          "assumed, for the policies that cut pipelines anew",
+                          assumed);
+    if (code != PAWL_OK) return code;
     for (uint32_t s = 0, first = 0; s < p->stages; s++) {
         uint32_t layers = known ? p->stage[s].layers : assumed;
         spread_stage(job, &p->stage[s], first, layers);
@@ -190,9 +191,9 @@ void fleet_job_cut(const struct fleet_job *job, uint32_t depth, uint32_t *cut) {
 /* Do `fixed` bytes and `held` times `each` fit? */
 static bool within(const struct fleet_job *job, uint64_t fixed, uint64_t held, uint64_t each) {
     uint64_t stored, bytes;
-    if (job->profile->memory_bytes == 0) return true;
+    if (job->profile.memory_bytes == 0) return true;
     return mem_mul(held, each, &stored) && mem_add(fixed, stored, &bytes) &&
-           bytes <= job->profile->memory_bytes;
+           bytes <= job->profile.memory_bytes;
 }
 
 /* Stage `s` of a pipeline enters it; 1F1B holds depth - s micro-batches there. */
@@ -238,8 +239,10 @@ pawl_code fleet_job_init(const struct pawl_sim_request *request, const struct pa
                             .stages = request->stages,
                             .microbatches = request->microbatches,
                             .batch = (uint64_t)request->pipelines * request->microbatches,
-                            .profile = profile,
+                            .profile = *profile,
                             .constants = constants};
+    job.profile.worker_count = 0;
+    job.profile.worker = NULL;
     if (profile->stages != request->stages)
         return error_set(e, PAWL_ARGUMENT, 0, "the profile has %u stages, the request %u", profile->stages,
                          request->stages);
@@ -248,9 +251,13 @@ pawl_code fleet_job_init(const struct pawl_sim_request *request, const struct pa
     job.storage_bps = fleet_constant(constants, "common", "storage_bps");
     pawl_code code = check_times(&job, e);
     if (code == PAWL_OK) {
-        job.hop = hop_of(profile);
+        job.hop = hop_of(&job.profile);
         code = spread_layers(&job, e);
     }
+    if (code == PAWL_OK && profile->worker_count > 0)
+        code = fleet_warn(&job.warnings, e,
+                          "the profile has %u workers that differ: here all are taken to be alike",
+                          profile->worker_count);
     if (code == PAWL_OK) code = make_pipes(&job, e);
     if (code == PAWL_OK)
         *out = job;

@@ -1,7 +1,6 @@
 /* See period.h: asks the planner for the period of a list of holes.
  *
- * No local search, so that the answer does not depend on the clock. Where memory does not allow the
- * re-routing the job goes on with as many whole pipelines as can be formed, by 1F1B's formula. */
+ * No local search, so that the answer does not depend on the clock. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -35,7 +34,7 @@ static uint64_t share_bytes(const struct fleet_job *job, struct pawl_plan *plan,
 static pawl_code take_plan(const struct fleet_job *job, struct pawl_plan *plan, struct fleet_period *out,
                            struct pawl_error *e) {
     pawl_code code = PAWL_OK;
-    out->ns = (uint64_t)llround(pawl_plan_summary(plan)->period * job->profile->unit_s / FLEET_NS);
+    out->ns = (uint64_t)llround(pawl_plan_summary(plan)->period * job->profile.unit_s / FLEET_NS);
     for (uint32_t s = 0; s < job->stages; s++)
         for (uint32_t p = 0; p < job->pipelines && code == PAWL_OK; p++) {
             struct pawl_plan_worker worker;
@@ -44,24 +43,6 @@ static pawl_code take_plan(const struct fleet_job *job, struct pawl_plan *plan, 
         }
     out->share_bytes = share_bytes(job, plan, out->holes);
     return code;
-}
-
-/* d whole pipelines: every stage needs d live roles; those above it give, those below it take. */
-static void whole_pipelines(const struct fleet_job *job, const uint32_t *holes, uint32_t dead,
-                            struct fleet_period *out) {
-    uint32_t pipelines = (job->pipelines * job->stages - dead) / job->stages;
-    if (pipelines == 0 || !job->pipe[job->stages].fits) return;
-    out->ns = fleet_job_ns(job, pipelines);
-    uint32_t most = job->pipelines - pipelines, moved = 0;
-    for (uint32_t s = 0; s < job->stages; s++) {
-        out->holes[s] = holes[s] < most ? holes[s] : most;
-        moved += holes[s] - out->holes[s];
-    }
-    for (uint32_t s = 0; s < job->stages && moved > 0; s++) {
-        uint32_t gives = most - out->holes[s] < moved ? most - out->holes[s] : moved;
-        out->holes[s] += gives;
-        moved -= gives;
-    }
 }
 
 pawl_code fleet_period_plan(void *planner, enum pawl_policy policy, const uint32_t *holes,
@@ -77,7 +58,7 @@ pawl_code fleet_period_plan(void *planner, enum pawl_policy policy, const uint32
         .pipelines = job->pipelines,
         .stages = job->stages,
         .microbatches = job->microbatches,
-        .profile = job->profile,
+        .profile = &job->profile,
         .policy = policy,
         .dead = dead,
         .dead_count = place_holes(job, holes, dead),
@@ -89,14 +70,12 @@ pawl_code fleet_period_plan(void *planner, enum pawl_policy policy, const uint32
         .stop = p->stop,
     };
     pawl_code code = pawl_plan_make(&request, &plan, &inner);
-    if (code == PAWL_OK) {
+    if (code == PAWL_OK)
         code = take_plan(job, plan, out, e);
-    } else if (code == PAWL_PLAN || code == PAWL_STAGE_LOST) {
-        whole_pipelines(job, holes, request.dead_count, out);
-        code = PAWL_OK;
-    } else {
+    else if (code == PAWL_PLAN || code == PAWL_STAGE_LOST)
+        code = PAWL_OK; /* it cannot run: no room for one micro-batch, or too few workers */
+    else
         code = error_set(e, code, 0, "planning %u failures: %s", request.dead_count, inner.text);
-    }
     pawl_plan_free(plan);
     free(dead);
     return code;

@@ -44,12 +44,13 @@ struct fleet_job {
     struct fleet_pipe *pipe; /* [layer_count + 1] by depth; 0 unused */
     uint64_t hop;            /* ns: activation and gradient across one boundary */
     double link_bps, storage_bps;
-    const struct pawl_profile *profile;
+    struct pawl_profile profile; /* the caller's arrays; workers are alike in it */
     const struct fleet_constants *constants;
     struct fleet_periods *periods; /* of the planner; see period.h */
     char *warnings;                /* or null */
 };
-/* The profile's unit_s must be known. ARGUMENT names what does not fit. */
+/* The profile's unit_s must be known; its arrays are used as long as the job. ARGUMENT names what does not
+ * fit. */
 pawl_code fleet_job_init(const struct pawl_sim_request *request, const struct pawl_profile *profile,
                          const struct fleet_constants *constants, struct fleet_job *out,
                          struct pawl_error *e);

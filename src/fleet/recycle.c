@@ -106,7 +106,7 @@ static double copy_s(const struct rerouting *r, uint64_t share_bytes) {
     for (uint32_t s = 0; s < r->job->stages; s++) {
         if (r->arrivals[s] == 0 || r->sources[s] == 0) continue;
         uint64_t turns = (r->arrivals[s] + r->sources[s] - 1) / r->sources[s];
-        uint64_t bytes = turns * r->job->profile->stage[s].state_bytes;
+        uint64_t bytes = turns * r->job->profile.stage[s].state_bytes;
         if (bytes > most) most = bytes;
     }
     return (double)most / r->job->link_bps;

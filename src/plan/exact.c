@@ -15,8 +15,8 @@
 #include "base/error.h"
 
 /* Branching first costs at most this share of the time, and at most so long. */
-#define EXACT_BRANCH_SHARE 0.25
-#define EXACT_BRANCH_S     5.0
+#define EXACT_BRANCH_SHARE 0.5
+#define EXACT_BRANCH_S     20.0
 
 bool exact_run_stopped(const struct exact_run *run) {
     const bool *stop = run->options->list.stop;

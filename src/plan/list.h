@@ -123,9 +123,10 @@ enum {
     LIST_ARRIVED_QUEUE = 3,   /* reversed: arrived before its W */
     LIST_RECOMPUTE_QUEUE = 3, /* to be recomputed */
     LIST_PARKABLE = 3,        /* no heap: forwards whose copy to the host may be waited for, oldest first */
-    LIST_LOAD_QUEUE = 4,      /* offloaded, and the gradient is there */
-    LIST_PARKED_QUEUE = 5,    /* offloaded */
-    LIST_QUEUES = 6
+    LIST_FIRST_QUEUE = 4,     /* F of chunk 0, where a worker of several chunks has a limit */
+    LIST_LOAD_QUEUE = 5,      /* offloaded, and the gradient is there */
+    LIST_PARKED_QUEUE = 6,    /* offloaded */
+    LIST_QUEUES = 7
 };
 struct list_queue_worker {
     uint64_t used;
@@ -188,6 +189,9 @@ static inline uint64_t list_room(const struct list_pass *s, uint32_t worker) {
 }
 static inline uint64_t list_reserve(const struct list_problem *p, uint32_t cell) {
     return p->reserve ? p->reserve[cell] : 0;
+}
+static inline bool list_forward_waits(const struct list_queue_worker *w) {
+    return w->waiting[LIST_F] + w->waiting[LIST_FIRST_QUEUE] > 0;
 }
 struct list_direction {
     void (*choose)(struct list_pass *s, uint32_t worker, uint64_t now);

@@ -81,11 +81,12 @@ void list_drop(struct list_pass *s, uint32_t worker, uint32_t cell, uint64_t now
 
 static bool drop_blocked(struct list_pass *s, uint32_t worker, uint64_t now) {
     struct list_queue_worker *w = &s->worker[worker];
-    if (w->waiting[LIST_F] == 0) return false;
-    uint64_t *queue = s->queue[LIST_F] + s->problem->first[worker];
+    if (!list_forward_waits(w)) return false;
+    int from = w->waiting[LIST_F] > 0 ? (int)LIST_F : (int)LIST_FIRST_QUEUE;
+    uint64_t *queue = s->queue[from] + s->problem->first[worker];
     uint32_t cell = (uint32_t)queue[0];
     if (!may_part(s, worker, cell) || chunk(s, cell)->kept > list_room(s, worker)) return false;
-    list_heap_pop(queue, &w->waiting[LIST_F]);
+    list_heap_pop(queue, &w->waiting[from]);
     list_drop(s, worker, cell, now);
     return true;
 }
@@ -180,7 +181,7 @@ void list_load_arrived(struct list_pass *s, uint32_t worker, uint64_t now) {
 
 static void load_ahead(struct list_pass *s, uint32_t worker, uint64_t now) {
     uint32_t cell;
-    while (s->worker[worker].waiting[LIST_F] == 0 &&
+    while (!list_forward_waits(&s->worker[worker]) &&
            first_in_state(s, worker, LIST_PARKED_QUEUE, LIST_PARKED, &cell) && list_aid_fits(s, worker, cell))
         load(s, worker, cell, now);
 }
@@ -203,7 +204,7 @@ bool list_aid(struct list_pass *s, uint32_t worker, uint64_t now) {
         if (!drop_blocked(s, worker, now)) recompute_ahead(s, worker, now);
         return false;
     }
-    if (s->worker[worker].waiting[LIST_F] > 0 && park(s, worker, now)) return true;
+    if (list_forward_waits(&s->worker[worker]) && park(s, worker, now)) return true;
     load_ahead(s, worker, now);
     return false;
 }

@@ -21,7 +21,8 @@ struct emit {
     uint32_t *stack; /* [cells] */
     uint32_t *first; /* [workers + 1] */
     uint64_t *chunk_end;
-    uint32_t *chunk_order; /* by end */
+    uint32_t *rank; /* [chunks] by end */
+    uint32_t *held; /* [chunks] a worker's chunks by rank */
 };
 
 static pawl_code append(struct emit *m, uint32_t worker, struct ir_instruction in, struct pawl_error *e) {
@@ -54,28 +55,37 @@ static enum ir_op op_of(const struct emit *m, enum list_op op, bool joined) {
     return op == LIST_I && (joined || !m->problem->split) ? IR_B : ops[op];
 }
 
-static pawl_code emit_worker(struct emit *m, uint32_t worker, struct pawl_error *e) {
+/* What the worker holds, in the order of the chunks' ends. */
+static uint32_t sort_holds(struct emit *m, uint32_t worker) {
+    const struct ir_worker *holder = &m->plan->workers[worker];
+    for (uint32_t i = 0; i < holder->hold_count; i++) {
+        uint32_t at = i, rank = m->rank[holder->holds[i]];
+        for (; at > 0 && m->rank[m->held[at - 1]] > rank; at--) m->held[at] = m->held[at - 1];
+        m->held[at] = holder->holds[i];
+    }
+    return holder->hold_count;
+}
+
+static pawl_code emit_instruction(struct emit *m, uint32_t worker, uint32_t at, bool joined,
+                                  struct pawl_error *e) {
     const struct list_problem *p = m->problem;
-    const struct plan_route *r = p->route;
-    uint32_t end = m->first[worker + 1], stepped = 0, holds = m->plan->workers[worker].hold_count;
+    uint32_t cell = list_cell(m->log[at]), home = cell / (p->chunks * p->microbatches);
+    enum ir_op op = op_of(m, list_op_of(m->log[at]), joined);
+    return append(m, worker,
+                  plan_route_instruction(p->route, op, home, p->chunk_of[cell], cell % p->microbatches), e);
+}
+
+static pawl_code emit_worker(struct emit *m, uint32_t worker, struct pawl_error *e) {
+    uint32_t end = m->first[worker + 1], holds = sort_holds(m, worker), stepped = 0;
     pawl_code code = ir_plan_reserve(m->plan, worker, end - m->first[worker] + 2 * holds, e);
     for (uint32_t i = m->first[worker]; !code && i < end; i++) {
-        uint32_t cell = list_cell(m->log[i]), number = cell % p->microbatches;
-        for (; !code && stepped < p->chunks && m->chunk_end[m->chunk_order[stepped]] < m->at[i]; stepped++)
-            if (ir_plan_holds(m->plan, worker, m->chunk_order[stepped]))
-                code = append_step(m, worker, m->chunk_order[stepped], e);
+        for (; !code && stepped < holds && m->chunk_end[m->held[stepped]] < m->at[i]; stepped++)
+            code = append_step(m, worker, m->held[stepped], e);
         bool joined = list_op_of(m->log[i]) == LIST_I && can_join(m, i, end);
-        if (!code)
-            code = append(m, worker,
-                          plan_route_instruction(r, op_of(m, list_op_of(m->log[i]), joined),
-                                                 cell / (p->chunks * p->microbatches), p->chunk_of[cell],
-                                                 number),
-                          e);
+        if (!code) code = emit_instruction(m, worker, i, joined, e);
         i += joined;
     }
-    for (; !code && stepped < p->chunks; stepped++)
-        if (ir_plan_holds(m->plan, worker, m->chunk_order[stepped]))
-            code = append_step(m, worker, m->chunk_order[stepped], e);
+    for (; !code && stepped < holds; stepped++) code = append_step(m, worker, m->held[stepped], e);
     return code;
 }
 
@@ -117,13 +127,14 @@ static void pair_weights(struct emit *m, uint32_t worker) {
     }
 }
 
-static void sort_chunks(struct emit *m) {
+/* Each chunk's place in the order of their ends; `held` is scratch. */
+static void rank_chunks(struct emit *m) {
     for (uint32_t c = 0; c < m->problem->chunks; c++) {
         uint32_t at = c;
-        for (; at > 0 && m->chunk_end[m->chunk_order[at - 1]] > m->chunk_end[c]; at--)
-            m->chunk_order[at] = m->chunk_order[at - 1];
-        m->chunk_order[at] = c;
+        for (; at > 0 && m->chunk_end[m->held[at - 1]] > m->chunk_end[c]; at--) m->held[at] = m->held[at - 1];
+        m->held[at] = c;
     }
+    for (uint32_t i = 0; i < m->problem->chunks; i++) m->rank[m->held[i]] = i;
 }
 
 pawl_code list_emit(struct list_problem *p, const struct list_schedule *s, struct ir_plan **out,
@@ -135,12 +146,13 @@ pawl_code list_emit(struct list_problem *p, const struct list_schedule *s, struc
     m.stack = malloc(p->cells * sizeof *m.stack);
     m.first = calloc((size_t)p->workers + 2, sizeof *m.first);
     m.chunk_end = calloc(p->chunks, sizeof *m.chunk_end);
-    m.chunk_order = calloc(p->chunks, sizeof *m.chunk_order);
-    if (!m.log || !m.at || !m.stack || !m.first || !m.chunk_end || !m.chunk_order)
+    m.rank = calloc(p->chunks, sizeof *m.rank);
+    m.held = calloc(p->chunks, sizeof *m.held);
+    if (!m.log || !m.at || !m.stack || !m.first || !m.chunk_end || !m.rank || !m.held)
         code = error_set(e, PAWL_MEMORY, 0, "no memory for a plan of %u instructions", s->count);
     if (!code) {
         split_log(&m);
-        sort_chunks(&m);
+        rank_chunks(&m);
     }
     for (uint32_t w = 0; !code && w < p->workers; w++) {
         if (p->options->backward == PLAN_SELECTIVE) pair_weights(&m, w);
@@ -151,7 +163,8 @@ pawl_code list_emit(struct list_problem *p, const struct list_schedule *s, struc
     free(m.stack);
     free(m.first);
     free(m.chunk_end);
-    free(m.chunk_order);
+    free(m.rank);
+    free(m.held);
     if (!code) *out = m.plan, p->plan = NULL;
     return code;
 }

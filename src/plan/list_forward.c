@@ -31,15 +31,35 @@ static uint32_t first_fitting(const struct list_pass *s, uint32_t worker, enum l
     return best;
 }
 
-/* What a worker could do now: by kind, the place in its queue, or the queue's length. */
+/* What a worker could do now, by kind: the queue and the place in it, or the queue's length. */
 struct choice {
-    uint32_t at[3];
+    uint32_t queue[3], at[3];
     bool ready[3];
 };
 
+/* Forwards of chunk 0 are all there from the beginning, up to thousands; where later chunks compete for the
+ * same memory they have a queue of their own, so that the search for one that fits need not pass them. */
+static void choose_first(const struct list_pass *s, uint32_t worker, struct choice *c) {
+    uint32_t first = s->problem->first[worker];
+    if (s->worker[worker].waiting[LIST_FIRST_QUEUE] == 0) return;
+    uint64_t own = s->queue[LIST_FIRST_QUEUE][first];
+    if (!forward_fits(s, worker, (uint32_t)own)) return;
+    if (c->ready[LIST_F] && s->queue[LIST_F][first + c->at[LIST_F]] < own) return;
+    c->queue[LIST_F] = LIST_FIRST_QUEUE, c->at[LIST_F] = 0, c->ready[LIST_F] = true;
+}
+
+static struct choice choices(const struct list_pass *s, uint32_t worker) {
+    const struct list_queue_worker *w = &s->worker[worker];
+    struct choice c = {{LIST_F, LIST_I, LIST_W}, {first_fitting(s, worker, LIST_F), 0, 0}, {false}};
+    c.at[LIST_I] = w->parted > 0 ? first_fitting(s, worker, LIST_I) : 0;
+    for (int k = LIST_F; k <= LIST_W; k++) c.ready[k] = c.at[k] < w->waiting[k];
+    choose_first(s, worker, &c);
+    return c;
+}
+
 static enum list_op choose_by_kind(const struct list_rule *rule, const struct list_queue_worker *w,
                                    const struct choice *c) {
-    bool blocked = w->waiting[LIST_F] > 0 && !c->ready[LIST_F];
+    bool blocked = list_forward_waits(w) && !c->ready[LIST_F];
     if (blocked && rule->free_memory_first && c->ready[LIST_W]) return LIST_W;
     if (rule->forward_first && c->ready[LIST_F]) return LIST_F;
     if (c->ready[LIST_I]) return LIST_I;
@@ -52,21 +72,22 @@ static enum list_op choose_by_key(const struct list_pass *s, uint32_t worker, co
     enum list_op best = LIST_OPS;
     for (int k = LIST_F; k <= LIST_W; k++) {
         if (!c->ready[k]) continue;
-        uint64_t key = s->queue[k][s->problem->first[worker] + c->at[k]] >> 32;
+        uint64_t key = s->queue[c->queue[k]][s->problem->first[worker] + c->at[k]] >> 32;
         if (key < lowest || (key == lowest && k == LIST_I)) lowest = key, best = (enum list_op)k;
     }
     return best;
 }
 
-static void start_choice(struct list_pass *s, uint32_t worker, enum list_op op, uint32_t at, uint64_t now) {
+static void start_choice(struct list_pass *s, uint32_t worker, enum list_op op, const struct choice *c,
+                         uint64_t now) {
     struct list_queue_worker *w = &s->worker[worker];
-    uint64_t *queue = s->queue[op] + s->problem->first[worker];
-    uint32_t cell = (uint32_t)queue[at];
+    uint64_t *queue = s->queue[c->queue[op]] + s->problem->first[worker];
+    uint32_t cell = (uint32_t)queue[c->at[op]];
     if (op == LIST_I && s->state[cell] == LIST_DROPPED) { /* its C first; its I stays in the queue */
         list_recompute(s, worker, cell, now);
         return;
     }
-    list_heap_take(queue, &w->waiting[op], at);
+    list_heap_take(queue, &w->waiting[c->queue[op]], c->at[op]);
     if (op == LIST_F && list_drops(s, worker, cell)) {
         list_drop(s, worker, cell, now);
         return;
@@ -79,13 +100,11 @@ static void choose(struct list_pass *s, uint32_t worker, uint64_t now) {
     struct list_queue_worker *w = &s->worker[worker];
     if (s->aid[worker] == LIST_OFFLOAD) list_load_arrived(s, worker, now);
     for (;;) {
-        struct choice c = {{first_fitting(s, worker, LIST_F), 0, 0}, {false}};
-        c.at[LIST_I] = w->parted > 0 ? first_fitting(s, worker, LIST_I) : 0;
-        for (int k = LIST_F; k <= LIST_W; k++) c.ready[k] = c.at[k] < w->waiting[k];
+        struct choice c = choices(s, worker);
         enum list_op op =
             s->rule.prefer == LIST_BY_KEY ? choose_by_key(s, worker, &c) : choose_by_kind(&s->rule, w, &c);
         if (op != LIST_OPS) {
-            start_choice(s, worker, op, c.at[op], now);
+            start_choice(s, worker, op, &c, now);
             return;
         }
         if (s->aid[worker] == LIST_NO_AID || !list_aid(s, worker, now)) return;
@@ -125,12 +144,16 @@ static void ended(struct list_pass *s, uint32_t cell, enum list_op op, uint64_t 
     if (op == LIST_W) s->worker[worker].used -= c->after_input;
 }
 
+static void queue_first(struct list_pass *s, uint32_t cell) {
+    bool apart = s->problem->reserve && s->problem->several[list_host(s->problem, cell)];
+    list_queue(s, apart ? LIST_FIRST_QUEUE : LIST_F, LIST_F, cell);
+}
+
 void list_forward(struct list_pass *s, const struct list_rule *rule, struct list_schedule *out) {
     const struct list_problem *p = s->problem;
     list_begin(s, rule, out);
     for (uint32_t home = 0; home < p->route->pipelines; home++)
-        for (uint32_t m = 0; m < p->microbatches; m++)
-            list_queue(s, LIST_F, LIST_F, home * p->chunks * p->microbatches + m);
+        for (uint32_t m = 0; m < p->microbatches; m++) queue_first(s, home * p->chunks * p->microbatches + m);
     list_run(s, &forward);
     list_evaluate(s, out);
 }

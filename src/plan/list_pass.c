@@ -52,16 +52,31 @@ static struct list_event event_pop(struct list_pass *s) {
 
 /* ---- workspace ---- */
 
+static int queue_count(const struct list_problem *p) {
+    if (p->kinds > 3) return LIST_QUEUES;
+    return p->reserve ? LIST_FIRST_QUEUE + 1 : LIST_FIRST_QUEUE;
+}
+
+/* A worker has one operation running and at most one wake, a cell two messages and a copy under way. */
+static size_t event_room(const struct list_problem *p) {
+    size_t room = 2 * (size_t)p->workers;
+    for (uint32_t c = 0; c < p->chunks; c++)
+        if (p->costs->chunk[c].send_forward + p->costs->chunk[c].send_backward > 0) {
+            room += 2 * (size_t)p->cells;
+            break;
+        }
+    return p->kinds > 3 ? room + p->cells : room;
+}
+
 pawl_code list_pass_open(const struct list_problem *p, struct list_pass *out, struct pawl_error *e) {
     memset(out, 0, sizeof *out);
     out->problem = p;
     bool memory = true;
     for (int k = 0; k < 3; k++) memory &= (out->key[k] = malloc(p->cells * sizeof *out->key[k])) != NULL;
-    for (int k = 0; k < (p->kinds > 3 ? LIST_QUEUES : 4); k++)
+    for (int k = 0; k < queue_count(p); k++)
         memory &= (out->queue[k] = malloc(p->cells * sizeof *out->queue[k])) != NULL;
     out->worker = calloc(p->workers, sizeof *out->worker);
-    /* A worker has one running and at most one wake; a cell two messages, and a copy. */
-    out->event = malloc((2 * (size_t)p->workers + 3 * (size_t)p->cells) * sizeof *out->event);
+    out->event = malloc(event_room(p) * sizeof *out->event);
     out->dirty = malloc(p->workers * sizeof *out->dirty);
     out->state = calloc(p->cells, sizeof *out->state);
     out->release = calloc(p->workers, sizeof *out->release);

@@ -16,10 +16,11 @@
 
 #include "base/clock.h"
 
-enum {
-    KEY_ROUNDS = 32, /* in turns; found by trial on the golden cases */
-    ORDER_ROUNDS = 256,
-    TRIES_PER_ROUND = 16, /* moves that are not even tried cost a little too */
+enum { /* found by trial on the golden cases and on small uneven ones */
+       KEY_ROUNDS = 16,
+       ORDER_ROUNDS = 64, /* at first; then twice as many each time, as what is left is found by orders ... */
+       ORDER_ROUNDS_MAX = 1024,
+       TRIES_PER_ROUND = 16, /* moves that are not even tried cost a little too */
 };
 
 bool search_better(const struct list_schedule *a, const struct list_schedule *b) {
@@ -191,9 +192,10 @@ static void walk(struct search *s) {
     set_target(s);
     list_evaluate(s->pass, s->best);
     list_schedule_copy(s->problem, s->best, &s->current);
-    while (!search_finished(s)) {
+    for (uint32_t rounds = ORDER_ROUNDS; !search_finished(s);) {
         walk_keys(s, KEY_ROUNDS);
-        walk_orders(s, ORDER_ROUNDS);
+        walk_orders(s, rounds);
+        if (rounds < ORDER_ROUNDS_MAX) rounds *= 2;
     }
 }
 

@@ -237,7 +237,7 @@ static void small_uneven_cases_reach_their_optimum(void **state) {
         c.forward = cases[i].cost[0], c.input_grad = cases[i].cost[1], c.weight_grad = cases[i].cost[2];
         c = searched(capped(c, KIT_FIXED, 5), 3000, 0);
         kit_at_most(&c, cases[i].optimum * 102 / 100);
-        c = searched(c, 3000, cases[i].optimum);
+        c = searched(c, 20000, cases[i].optimum);
         kit_exactly(&c, cases[i].optimum);
     }
 }

@@ -112,6 +112,22 @@ static void a_slow_worker_whose_home_stays_gets_fewer_guests(void **state) {
     case_close(&c);
 }
 
+/* 52 micro-batches at 4, 4 and 5 ticks: within 76 two of them could end one more than there are; the one
+ * whose last ends at 75 keeps it. */
+static void who_does_not_end_last_keeps_what_it_has(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(4, 1, 13);
+    c.costs.chunk[0] = (struct sim_chunk){.forward = 4};
+    case_kill(&c, 0, 0);
+    case_slow(&c, 3, 0, 1.25);
+    struct plan_route *r = peers(&c, true);
+    assert_int_equal(case_hosted(r, 1, 0), 19);
+    assert_int_equal(case_hosted(r, 2, 0), 18);
+    assert_int_equal(case_hosted(r, 3, 0), 15);
+    plan_route_free(r);
+    case_close(&c);
+}
+
 /* Against all ways to share out the guests of one stage. */
 static uint64_t best_by_trial(const struct plan_case *c, uint32_t pipeline, uint32_t guests, uint64_t most) {
     if (pipeline == c->costs.pipelines) return guests == 0 ? most : UINT64_MAX;
@@ -270,6 +286,7 @@ int main(void) {
         cmocka_unit_test(guests_of_a_host_come_from_all_dead_homes),
         cmocka_unit_test(a_worker_twice_as_slow_gets_half),
         cmocka_unit_test(a_slow_worker_whose_home_stays_gets_fewer_guests),
+        cmocka_unit_test(who_does_not_end_last_keeps_what_it_has),
         cmocka_unit_test(the_last_of_the_peers_ends_as_early_as_can_be),
         cmocka_unit_test(a_stage_of_two_chunks_shares_out_both),
         cmocka_unit_test(a_stage_without_a_live_worker_is_named),

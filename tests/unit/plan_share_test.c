@@ -36,6 +36,8 @@ static void assert_helpers_named(const struct plan_case *c, const struct plan_sh
         assert_true(h->chunk + 1 == stage || h->chunk == stage + 1);
         assert_true(c->alive[h->copied_from]);
         assert_int_equal(h->copied_from % c->costs.stages, h->chunk);
+        uint32_t nearest = h->worker - stage + h->chunk; /* of its own pipeline */
+        if (c->alive[nearest]) assert_int_equal(h->copied_from, nearest);
     }
 }
 
@@ -130,6 +132,39 @@ static void work_of_each_worker_is_spread_over_the_numbers(void **state) {
                         n += s.route->host[plan_route_cell(s.route, home, chunk, m)] == w;
             if (c.alive[w]) assert_in_range(n, 6, 11); /* 67 / 8 = 8.4 */
         }
+    }
+    plan_share_close(&s);
+    case_close(&c);
+}
+
+/* What a stage lacks can be more than one worker does. */
+static void several_workers_of_a_stage_help_the_same_neighbour(void **state) {
+    (void)state;
+    for (uint32_t stage = 0; stage < 2; stage++) {
+        struct plan_case c = case_uniform(4, 2, 10);
+        for (uint32_t p = 0; p < 3; p++) case_kill(&c, p, stage);
+        struct plan_share one = share(&c, 1, NULL), two = share(&c, 2, NULL);
+        assert_int_equal(two.helper_count, 2);
+        assert_int_equal(one.load, 20 * 3);
+        assert_in_range(two.load, 16 * 3, 17 * 3); /* 80 by 5 workers */
+        assert_helpers_named(&c, &two);
+        plan_share_close(&one);
+        plan_share_close(&two);
+        case_close(&c);
+    }
+}
+
+/* One helper, 8 x 2 stages of 64: 1024 by 15 workers, 69 each leave 11 over. */
+static void time_to_spare_is_spread_over_the_stages_that_share(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(8, 2, 64);
+    case_kill(&c, 0, 0);
+    struct plan_share s = share(&c, 1, NULL);
+    for (uint32_t stage = 0; stage < 2; stage++) {
+        uint32_t spare = 0;
+        for (uint32_t p = 0; p < 8; p++)
+            if (c.alive[p * 2 + stage]) spare += 69 - (uint32_t)(case_load(&c, s.route, p * 2 + stage) / 3);
+        assert_in_range(spare, 3, 8);
     }
     plan_share_close(&s);
     case_close(&c);
@@ -291,6 +326,8 @@ int main(void) {
         cmocka_unit_test(helpers_have_room_for_the_state_they_copy),
         cmocka_unit_test(a_helper_does_two_chunks_of_one_microbatch),
         cmocka_unit_test(work_of_each_worker_is_spread_over_the_numbers),
+        cmocka_unit_test(several_workers_of_a_stage_help_the_same_neighbour),
+        cmocka_unit_test(time_to_spare_is_spread_over_the_stages_that_share),
         cmocka_unit_test(uneven_stages_are_evened_out),
         cmocka_unit_test(a_slow_worker_is_relieved),
         cmocka_unit_test(extra_reductions_and_steps_of_helpers_count),
