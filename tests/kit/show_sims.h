@@ -79,8 +79,9 @@ static inline struct pawl_sim *sim_of_two_scenarios(void) {
     return &sim;
 }
 
-static inline char *sim_kit_text(pawl_code (*write)(const struct pawl_sim *, FILE *, struct pawl_error *),
-                                 const struct pawl_sim *sim) {
+__attribute__((noinline, unused)) static char *sim_kit_text(pawl_code (*write)(const struct pawl_sim *,
+                                                                               FILE *, struct pawl_error *),
+                                                            const struct pawl_sim *sim) {
     char *text = NULL;
     size_t size = 0;
     struct pawl_error e = {0};

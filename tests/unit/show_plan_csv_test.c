@@ -47,10 +47,21 @@ static void what_the_format_cannot_say_is_refused_by_name(void **state) {
     kit_free(&copies);
 }
 
+static void a_helper_among_several_chunks_is_known_by_the_plans_list(void **state) {
+    (void)state;
+    struct kit k = plan_of_a_v();
+    struct plan_helper helper = {.worker = 1, .chunk = 2, .copied_from = 0};
+    k.plan.helpers = &helper;
+    k.plan.helper_count = 1;
+    assert_refused(&k.plan, "csv has no shared stages, but worker 0:1 also executes chunk 2");
+    kit_free(&k);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_per_rank_of_one_pipeline_with_chunk_kind_and_number),
         cmocka_unit_test(the_first_pipeline_stands_for_all),
+        cmocka_unit_test(a_helper_among_several_chunks_is_known_by_the_plans_list),
         cmocka_unit_test(what_the_format_cannot_say_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,6 +116,19 @@ static void a_move_names_roles_and_the_bytes_of_the_new_one(void **state) {
     kit_free(&k);
 }
 
+static void a_move_does_not_copy_what_the_role_only_helps_with(void **state) {
+    (void)state;
+    struct kit k = plan_of_a_helper(); /* worker 1 holds chunk 0 besides its own */
+    struct plan_move move = {.from = 0, .to = 1};
+    k.plan.costs->chunk[1].state = 200;
+    k.plan.moves = &move;
+    k.plan.move_count = 1;
+    cJSON *json = json_of(&k.plan);
+    assert_number(cJSON_GetArrayItem(at(json, "moves"), 0), "bytes", 200);
+    cJSON_Delete(json);
+    kit_free(&k);
+}
+
 static void memory_counts_a_stage_of_several_chunks_as_one_microbatch(void **state) {
     (void)state;
     struct kit k = plan_of_a_v(); /* two chunks of 1 each a stage */
@@ -182,6 +195,7 @@ int main(void) {
         cmocka_unit_test(instructions_have_their_times_and_their_peers),
         cmocka_unit_test(a_shared_stage_names_worker_chunk_source_and_bytes),
         cmocka_unit_test(a_move_names_roles_and_the_bytes_of_the_new_one),
+        cmocka_unit_test(a_move_does_not_copy_what_the_role_only_helps_with),
         cmocka_unit_test(memory_counts_a_stage_of_several_chunks_as_one_microbatch),
         cmocka_unit_test(copies_and_recomputation_are_counted_and_timed),
         cmocka_unit_test(names_with_quotes_and_control_characters_stay_json),

@@ -161,6 +161,11 @@ static void what_is_too_large_is_drawn_as_a_row_per_stage(void **state) {
     assert_int_equal(count_of(text, "<path class=\"F\""), 2);
     assert_int_equal(count_of(text, "<path class=\"B\""), 2);
     assert_holds(text, ">600 live</text>");
+    double row = 0, top = 0; /* all of the first stage begin with forwards: they fill its row */
+    assert_int_equal(
+        sscanf(strstr(text, "<rect class=\"wi\""), "<rect class=\"wi\" x=\"%*f\" y=\"%lf\"", &row), 1);
+    assert_int_equal(sscanf(strstr(text, "<path class=\"F\""), "<path class=\"F\" d=\"M %*f %lf", &top), 1);
+    assert_true(row == top);
     free(text);
     kit_free(&k);
 }

@@ -45,6 +45,18 @@ static void workers_are_drawn_in_the_order_of_stages_and_guests_in_small_letters
     kit_free(&k);
 }
 
+static void where_numbers_have_no_room_letters_stand_alone(void **state) {
+    (void)state;
+    struct kit k = kit_new(PAWL_POLICY_1F1B, 1, 1, 1, 3);
+    kit_worker(&k, "F0.0@0-1 F0.1@1-2 B0.0@60-62 B0.1@62-64 F0.2@64-65 B0.2@65-68 R@68-68 S@68-68");
+    kit_plan(&k, 68, 60);
+    char *text = kit_text(show_plan_text, &k.plan);
+    assert_holds(
+        text, "\n0:0  FF..........................................................B0B1FB2-\na column is 1: ");
+    free(text);
+    kit_free(&k);
+}
+
 static void a_drawing_that_does_not_fit_becomes_a_table_of_stages(void **state) {
     (void)state;
     struct kit k = kit_new(PAWL_POLICY_1F1B, 1, 1, 1, 2);
@@ -116,6 +128,7 @@ int main(void) {
         cmocka_unit_test(the_summary_answers_what_people_ask),
         cmocka_unit_test(a_gap_and_a_loss_are_given_in_percent),
         cmocka_unit_test(workers_are_drawn_in_the_order_of_stages_and_guests_in_small_letters),
+        cmocka_unit_test(where_numbers_have_no_room_letters_stand_alone),
         cmocka_unit_test(a_drawing_that_does_not_fit_becomes_a_table_of_stages),
         cmocka_unit_test(moves_and_shared_stages_are_told_with_what_they_copy),
         cmocka_unit_test(memory_in_bytes_with_its_limit_and_what_it_forced),
