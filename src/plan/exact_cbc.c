@@ -327,7 +327,7 @@ enum verdict { VERDICT_NOTHING, VERDICT_FOUND, VERDICT_OPTIMAL, VERDICT_INFEASIB
 
 struct answer { /* begins what the child writes; then a byte for each order and each choice */
     int32_t verdict;
-    double bound; /* divisors; of FOUND and OPTIMAL */
+    double bound; /* divisors; of OPTIMAL */
 };
 
 static bool write_all(int fd, const void *data, size_t size) {
@@ -342,10 +342,13 @@ static bool write_all(int fd, const void *data, size_t size) {
     return true;
 }
 
-static enum verdict verdict_of(Cbc_Model *model) {
-    if (Cbc_isProvenInfeasible(model)) return VERDICT_INFEASIBLE;
-    if (Cbc_bestSolution(model) == NULL) return VERDICT_NOTHING;
-    return Cbc_isProvenOptimal(model) ? VERDICT_OPTIMAL : VERDICT_FOUND;
+/* Out of time CBC may say infeasible of what it has not looked at. And where the seed fits, nothing is. */
+static enum verdict verdict_of(const struct cbc *c, bool in_time) {
+    in_time = in_time && !Cbc_isSecondsLimitReached(c->model) && !Cbc_isAbandoned(c->model);
+    if (Cbc_isProvenInfeasible(c->model))
+        return in_time && !c->run->seed_usable ? VERDICT_INFEASIBLE : VERDICT_NOTHING;
+    if (Cbc_bestSolution(c->model) == NULL) return VERDICT_NOTHING;
+    return in_time && Cbc_isProvenOptimal(c->model) ? VERDICT_OPTIMAL : VERDICT_FOUND;
 }
 
 /* In the child: never returns. */
@@ -362,12 +365,14 @@ static void solve_and_exit(struct cbc *c, double seconds, int fd) {
     Cbc_setParameter(c->model, "timeMode", "elapsed");
     Cbc_setParameter(c->model, "sec", limit);
     Cbc_setAllowableGap(c->model, CBC_GAP / c->m->scale);
+    int64_t began = clock_now_ns();
     Cbc_solve(c->model);
-    struct answer answer = {.verdict = (int32_t)verdict_of(c->model)};
+    double took = (double)(clock_now_ns() - began) * 1e-9;
+    struct answer answer = {.verdict = (int32_t)verdict_of(c, took < seconds * CBC_TIME_SHARE)};
     if (answer.verdict == VERDICT_OPTIMAL) answer.bound = Cbc_getObjValue(c->model);
-    if (answer.verdict == VERDICT_FOUND) answer.bound = Cbc_getBestPossibleObjValue(c->model);
     bool done = write_all(fd, &answer, sizeof answer);
-    const double *values = answer.bound > 0 ? Cbc_bestSolution(c->model) : NULL;
+    bool found = answer.verdict == VERDICT_OPTIMAL || answer.verdict == VERDICT_FOUND;
+    const double *values = found ? Cbc_bestSolution(c->model) : NULL;
     int count = (int)(c->m->literal_count + c->m->choice_count);
     for (int i = 0; done && values != NULL && i < count; i++) {
         char bit = values[c->order_first + i] > 0.5;
@@ -416,9 +421,8 @@ static pawl_code keep_solution(struct cbc *c, const char *bits, struct pawl_erro
 static void raise_bound(struct cbc *c, const struct answer *answer) {
     double slack = CBC_TOLERANCE * (double)c->m->horizon;
     if (answer->verdict == VERDICT_INFEASIBLE && slack < 1) exact_run_raise(c->run, c->top + 1);
-    if (answer->verdict != VERDICT_FOUND && answer->verdict != VERDICT_OPTIMAL) return;
-    double bound = answer->bound * c->m->scale - slack;
-    if (answer->verdict == VERDICT_OPTIMAL) bound -= CBC_GAP;
+    if (answer->verdict != VERDICT_OPTIMAL) return;
+    double bound = answer->bound * c->m->scale - slack - CBC_GAP;
     if (bound > (double)c->run->low && bound <= (double)c->top) exact_run_raise(c->run, (int64_t)ceil(bound));
 }
 

@@ -4,7 +4,7 @@
  * gave back. Where a worker executes one class of one chunk, everything goes by number: F number j is the
  * j-th, and the limit says which W and I must precede it: a plain arc, or one of two. Elsewhere a store keeps
  * the cells, and engines look at the sums.
- * Tested in tests/unit/plan_exact_model_test.c. */
+ * Tested in tests/unit/plan_exact_test.c and plan_exact_prune_test.c. */
 #include "plan/exact.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * exact_memory.c adds what the limits mean, exact_pairs.c the pairs that remain to be ordered. Sizes are
  * limited: a solver has no use for more, and the table of pairs grows with the square.
- * Tested in tests/unit/plan_exact_model_test.c. */
+ * Tested in tests/unit/plan_exact_test.c and plan_exact_prune_test.c. */
 #include "plan/exact.h"
 
 #include <stdlib.h>

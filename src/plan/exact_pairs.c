@@ -1,6 +1,6 @@
 /* Which tasks arcs leave unordered, and who of them can meet on a worker.
  *
- * Tested in tests/unit/plan_exact_model_test.c. */
+ * Tested in tests/unit/plan_exact_test.c and plan_exact_prune_test.c. */
 #include "plan/exact.h"
 
 #include <stdlib.h>

@@ -257,6 +257,44 @@ static pawl_code sort_classes(const struct exact_model *m, struct exact_schedule
     return code;
 }
 
+struct release { /* a cell's I and W on one worker */
+    int64_t input;
+    uint32_t task;
+};
+
+static int compare_release(const void *left, const void *right) {
+    const struct release *a = left, *b = right;
+    if (a->input != b->input) return a->input < b->input ? -1 : 1;
+    return a->task < b->task ? -1 : a->task > b->task;
+}
+
+/* W of a worker's cells of one chunk in the order of their I. */
+static void sort_releases(const struct exact_model *m, uint32_t worker, uint32_t chunk, struct release *list,
+                          struct placed *weights, struct exact_schedule *s) {
+    uint32_t count = 0;
+    for (uint32_t cell = 0; cell < m->cell_count; cell++) {
+        uint32_t task = m->cells[cell].task + 1;
+        if (s->worker[cell] != worker || m->tasks[task].chunk != chunk) continue;
+        list[count] = (struct release){s->start[task], task};
+        weights[count++] = (struct placed){s->start[task + 1], 0};
+    }
+    qsort(list, count, sizeof *list, compare_release);
+    qsort(weights, count, sizeof *weights, compare_placed);
+    for (uint32_t i = 0; i < count; i++) s->start[list[i].task + 1] = weights[i].start;
+}
+
+static pawl_code sort_weights(const struct exact_model *m, struct exact_schedule *s, struct pawl_error *e) {
+    struct release *list = calloc(m->cell_count, sizeof *list);
+    struct placed *weights = calloc(m->cell_count, sizeof *weights);
+    pawl_code code = PAWL_OK;
+    if (list == NULL || weights == NULL) code = error_set(e, PAWL_MEMORY, 0, "exact plan: no memory");
+    for (uint32_t w = 0; code == PAWL_OK && w < m->route->pipelines * m->route->stages; w++)
+        for (uint32_t c = 0; c < m->route->chunks; c++) sort_releases(m, w, c, list, weights, s);
+    free(list);
+    free(weights);
+    return code;
+}
+
 /* Marks at the first start and the last end of their groups; times from the anchor's begin. */
 static void set_marks(const struct exact_model *m, struct exact_schedule *s) {
     int64_t zero = INT64_MAX;
@@ -290,6 +328,7 @@ pawl_code exact_seed(const struct exact_model *m, const struct ir_plan *seed, co
             *usable = *usable &&
                       place(m, w, &seed->workers[w].instructions[i], times->start[times->first[w] + i], out);
     if (*usable && m->choice_count == 0) code = sort_classes(m, out, e);
+    if (code == PAWL_OK && *usable && !m->fused) code = sort_weights(m, out, e);
     if (*usable) set_marks(m, out);
     return code;
 }

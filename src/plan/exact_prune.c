@@ -6,7 +6,7 @@
  * after the set; and the mirror image), and memory. Every conclusion is valid for all schedules; some that
  * could be drawn are not.
  * Source: Carlier and Pinson; Vilim, O(n log n) filtering for unary resources (the rule, here in O(n^2)).
- * Tested in tests/unit/plan_exact_prune_test.c against brute force. */
+ * Tested in tests/unit/plan_exact_prune_test.c. */
 #include "plan/exact.h"
 
 #include <stdlib.h>
