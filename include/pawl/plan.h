@@ -102,7 +102,7 @@ struct pawl_plan_request {
     uint32_t dead_count;
     uint32_t failures; /* more of them, placed where they cost least */
     bool no_move;      /* nobody takes over another worker's stage, no stage is shared */
-    double min_gain;   /* a move or a shared stage must shorten the period by this share; 0: 0.02 */
+    double min_gain;   /* a move, or more helpers, must shorten the period by this share; 0: 0.02, 0.005 */
     /* Limits on what is stored for micro-batches, one for all, or [pipelines * stages]; in micro-batches, or
      * in bytes (of activations alone). 0 and null: the profile's device memory minus the state, or none. */
     double memory;

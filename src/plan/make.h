@@ -6,7 +6,8 @@
 #include "base/bytes.h"
 #include "plan/plan.h"
 
-#define PLAN_MIN_GAIN     0.02
+#define PLAN_MIN_GAIN     0.02  /* of a move */
+#define PLAN_HELP_GAIN    0.005 /* of more helpers: a copy is paid back within some hundred iterations */
 #define PLAN_EXACT_S      60.0
 #define PLAN_CHUNKS       2u /* of a stage, interleaved and zb-v */
 #define PLAN_CHUNKS_MAX   64u
@@ -19,7 +20,7 @@ uint32_t plan_chunks_per_stage(const struct pawl_plan_request *r);
 struct make {
     const struct pawl_plan_request *request;
     struct pawl_error *e;
-    double min_gain;
+    double min_gain, help_gain;
     uint32_t worker_count;
     bool *dead; /* [workers] as the request names them */
     struct sim_costs *costs;

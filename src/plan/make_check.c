@@ -95,6 +95,7 @@ static pawl_code check_search(struct make *m) {
         return refuse(m, "exact: policy %s has an order of its own: use adaptive, decoupled, recycle or pawl",
                       pawl_policy_name(r->policy));
     m->min_gain = r->min_gain == 0 ? PLAN_MIN_GAIN : r->min_gain;
+    m->help_gain = r->min_gain == 0 ? PLAN_HELP_GAIN : r->min_gain;
     return PAWL_OK;
 }
 

@@ -30,34 +30,13 @@ void make_options(struct make *m) {
     if (r->search_s < 0) m->list.rounds = 0;
 }
 
-static pawl_code keep_better(struct make *m, struct ir_plan **ir, struct ir_plan *other) {
-    struct sim_result a = {0}, b = {0};
-    pawl_code code = sim_run(*ir, m->costs, m->list.staggered, NULL, &a, m->e);
-    if (code == PAWL_OK) code = sim_run(other, m->costs, m->list.staggered, NULL, &b, m->e);
-    if (code == PAWL_OK && b.period <= a.period) {
-        struct ir_plan *worse = *ir;
-        *ir = other;
-        other = worse;
-    }
-    ir_plan_free(other);
-    sim_result_close(&a);
-    sim_result_close(&b);
-    return code;
-}
-
 static pawl_code order(struct make *m, const struct plan_route *route, uint32_t rounds, struct ir_plan **ir) {
     if (!plan_is_listed(m->request->policy))
         return plan_baseline(m->request->policy, route, m->costs, ir, m->e);
     struct plan_list_options options = m->list;
     options.bound = plan_bound_route(route, m->costs, &options);
     options.rounds = rounds;
-    pawl_code code = plan_list(route, m->costs, &options, ir, m->e);
-    if (code != PAWL_OK || (!options.recompute && !options.offload)) return code;
-    options.recompute = options.offload = false; /* what may be used need not help */
-    struct ir_plan *without = NULL;
-    code = plan_list(route, m->costs, &options, &without, m->e);
-    if (code == PAWL_PLAN) return PAWL_OK; /* there is none without */
-    return code == PAWL_OK ? keep_better(m, ir, without) : code;
+    return plan_list(route, m->costs, &options, ir, m->e);
 }
 
 pawl_code make_order(struct make *m, const struct plan_route *route, uint32_t rounds, struct ir_plan **ir,

@@ -2,9 +2,9 @@
  *
  * Where bubbles are scarce a dead worker costs its own stage 1/D, since only its peers take its work. Helpers
  * spread it over neighbour stages. Their numbers are tried one after the other by the load that they leave on
- * the busiest worker, which is quick; a number counts only if it shortens the load by min_gain over the last
+ * the busiest worker, which is quick; a number counts only if it shortens the load by help_gain over the last
  * that counted. The largest of those are ordered in earnest, under memory that the copied state makes
- * smaller, fewer helpers first: more are taken only if the period, too, is shorter by min_gain than with
+ * smaller, fewer helpers first: more are taken only if the period, too, is shorter by help_gain than with
  * fewer. */
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static pawl_code find_candidates(struct make *m, const uint64_t *room, struct ca
         pawl_code code =
             plan_share_route(m->costs, m->request->microbatches, m->normal.alive, next, room, &s, m->e);
         if (code != PAWL_OK) return code;
-        bool good = best != UINT64_MAX && gains(s.load, best, m->min_gain);
+        bool good = best != UINT64_MAX && gains(s.load, best, m->help_gain);
         useless = good ? 0 : useless + 1;
         if (best == UINT64_MAX || good) best = s.load;
         if (good)
@@ -104,7 +104,7 @@ static void keep(struct make *m, struct plan_share *s, struct ordered *o) {
     s->helper_count = 0;
 }
 
-/* Orders the candidate and takes it if it is better by min_gain than what there is. */
+/* Orders the candidate and takes it if it is better by help_gain than what there is. */
 static pawl_code try_candidate(struct make *m, struct plan_share *s, const uint64_t *room,
                                const uint64_t *limit) {
     struct ordered o = {0};
@@ -118,7 +118,7 @@ static pawl_code try_candidate(struct make *m, struct plan_share *s, const uint6
         take_room(m, s, room);
     }
     pawl_code code = make_order(m, s->route, 0, &o.ir, &o.times);
-    bool good = code == PAWL_OK && gains(o.times.period, m->times.period, m->min_gain);
+    bool good = code == PAWL_OK && gains(o.times.period, m->times.period, m->help_gain);
     if (good) {
         keep(m, s, &o);
     } else {
@@ -149,7 +149,7 @@ static pawl_code try_candidates(struct make *m, struct candidates *c, const uint
 pawl_code make_share(struct make *m) {
     uint64_t *room = NULL;
     struct candidates c = {.count = 0};
-    if (make_peers_only(m) || !gains(m->bound, m->times.period, m->min_gain)) return PAWL_OK;
+    if (make_peers_only(m) || !gains(m->bound, m->times.period, m->help_gain)) return PAWL_OK;
     pawl_code code = find_room(m, &room);
     if (code == PAWL_OK) code = find_candidates(m, room, &c);
     if (code == PAWL_OK) code = try_candidates(m, &c, room);

@@ -408,6 +408,55 @@ static void a_move_is_not_made_where_helpers_do_as_well(void **state) {
     if (s.period > 0.98 * alone.period) fail_msg("%g with helpers, %g without", s.period, alone.period);
 }
 
+static void a_move_that_pays_is_made_by_pawl_too(void **state) {
+    (void)state;
+    const struct pawl_worker_at dead[] = {{0, 2}, {1, 2}};
+    struct pawl_plan_request r = small(PAWL_POLICY_PAWL);
+    r.dead = dead;
+    r.dead_count = 2;
+    r.memory = 9;
+    struct pawl_plan *plan = made(&r);
+    assert_int_equal(pawl_plan_summary(plan)->move_count, 1);
+    assert_int_equal(pawl_plan_moves(plan)->to.stage, 2);
+    if (pawl_plan_summary(plan)->period > 27) fail_msg("period %g", pawl_plan_summary(plan)->period);
+    pawl_plan_free(plan);
+}
+
+/* Weights of 1000, micro-batches of 100, devices of 2500: a helper has room for 500 less 1000 of them. */
+static void the_state_that_a_helper_copies_takes_from_its_memory(void **state) {
+    (void)state;
+    struct pawl_profile *p = NULL;
+    struct pawl_error e;
+    assert_int_equal(pawl_profile_uniform(4, 1, 1, 1, 0, &p, &e), PAWL_OK);
+    for (uint32_t i = 0; i < 4; i++) p->stage[i].state_bytes = 1000, p->stage[i].activation_bytes = 100;
+    const struct pawl_worker_at dead[] = {{1, 1}, {2, 1}, {3, 1}};
+    struct pawl_plan_request r = {
+        .pipelines = 4, .stages = 4, .microbatches = 32, .policy = PAWL_POLICY_PAWL};
+    r.profile = p;
+    r.dead = dead;
+    uint32_t shared = 0;
+    for (uint32_t i = 0; i < 30; i++) {
+        p->memory_bytes = 2100 + 100 * (i / 3);
+        r.dead_count = 1 + i % 3; /* two and three of a stage: moves are made, too */
+        struct pawl_plan *plan = made(&r);
+        double stored[16];
+        for (uint32_t w = 0; w < 16; w++) {
+            struct pawl_plan_worker at;
+            assert_int_equal(pawl_plan_worker(plan, w / 4, w % 4, &at, NULL), PAWL_OK);
+            stored[w] = at.alive ? 1000 + at.peak_memory : 0;
+        }
+        const struct pawl_plan_shared *s = pawl_plan_shares(plan);
+        for (uint32_t k = 0; k < pawl_plan_summary(plan)->shared_count; k++, shared++)
+            stored[s[k].worker.pipeline * 4 + s[k].worker.stage] += (double)s[k].bytes;
+        for (uint32_t w = 0; w < 16; w++)
+            if (stored[w] > (double)p->memory_bytes)
+                fail_msg("worker %u stores %g of %lu", w, stored[w], (unsigned long)p->memory_bytes);
+        pawl_plan_free(plan);
+    }
+    assert_true(shared > 0);
+    pawl_profile_free(p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_sizes_are_refused),
@@ -427,6 +476,8 @@ int main(void) {
         cmocka_unit_test(a_move_is_shown_with_what_it_copies),
         cmocka_unit_test(what_may_be_used_where_memory_is_short_never_makes_a_plan_longer),
         cmocka_unit_test(a_move_is_not_made_where_helpers_do_as_well),
+        cmocka_unit_test(a_move_that_pays_is_made_by_pawl_too),
+        cmocka_unit_test(the_state_that_a_helper_copies_takes_from_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
