@@ -88,10 +88,10 @@ static inline bool list_last_chunk(const struct list_problem *p, uint32_t cell) 
 }
 
 struct list_schedule {
-    uint32_t *log;                /* [count] codes; a code's worker executes them in this order */
-    uint32_t count, room, copies; /* of the log; how many O */
-    uint64_t *start;              /* [cells * kinds] */
-    uint64_t period;              /* by these times; LIST_NEVER: the pass got stuck */
+    uint32_t *log; /* [count] codes; a code's worker executes them in this order */
+    uint32_t count, room;
+    uint64_t *start; /* [cells * kinds] */
+    uint64_t period; /* by these times; LIST_NEVER: the pass got stuck */
     uint64_t excess; /* second criterion: by how much workers are over the pass's target, summed up */
 };
 pawl_code list_schedule_open(const struct list_problem *p, struct list_schedule *out, struct pawl_error *e);
@@ -213,9 +213,9 @@ void list_may_park(struct list_pass *s, uint32_t worker, uint32_t cell);
 bool list_is_here(struct list_pass *s, uint32_t cell); /* the gradient has come; false: its forward has not */
 void list_loaded(struct list_pass *s, uint32_t cell);
 
-/* Earliest times of the log's order; then, staggered, later starts where that shortens the period; then
- * period and excess. */
+/* Earliest times of the log's order. */
 void list_retime(struct list_pass *s, struct list_schedule *out);
+/* Period and excess by the times. */
 void list_evaluate(struct list_pass *s, struct list_schedule *out);
 
 /* Hands out the problem's plan, filled. */

@@ -220,5 +220,5 @@ void list_schedule_copy(const struct list_problem *p, const struct list_schedule
                         struct list_schedule *to) {
     memcpy(to->log, from->log, from->count * sizeof *to->log);
     memcpy(to->start, from->start, (size_t)p->cells * p->kinds * sizeof *to->start);
-    to->copies = from->copies, to->count = from->count, to->period = from->period, to->excess = from->excess;
+    to->count = from->count, to->period = from->period, to->excess = from->excess;
 }

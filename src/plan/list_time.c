@@ -1,9 +1,8 @@
-/* Times of a given order, and how good they are.
+/* How good a schedule is: the span of every stage and chunk, or the makespan; and the times of a given order.
  *
- * Staggered, an iteration may begin as late as its end allows: after the period of the times as they came out
- * of a pass, every operation is moved to its latest place that delays no stage's end, which moves the
- * beginnings of stages that had to wait in their warm-up. R and S are counted as running after the last
- * gradient of a chunk, on each of its holders. */
+ * R and S are counted as running after the last gradient of a chunk, on each of its holders. Staggered,
+ * starts are the earliest possible; that a stage could begin later is left to the simulator, which finds the
+ * least period of the lists. */
 #include "plan/list.h"
 
 #include <string.h>
@@ -84,45 +83,10 @@ static void judge(const struct list_pass *s, const struct windows *v, struct lis
     out->period = most;
 }
 
-/* The latest end of an operation: what follows it elsewhere; what follows on its worker is the caller's. */
-static uint64_t latest_end(const struct list_problem *p, const struct list_schedule *out, uint32_t code,
-                           const uint64_t *chunk_end) {
-    uint32_t cell = list_cell(code);
-    uint64_t latest = chunk_end[p->chunk_of[cell]], other;
-    switch (list_op_of(code)) {
-    case LIST_F:
-        if (list_last_chunk(p, cell)) return latest; /* its I is on the same worker */
-        return *list_start(p, out, list_code(cell + p->microbatches, LIST_F)) - list_delay_forward(p, cell);
-    case LIST_I:
-        if (p->chunk_of[cell] == 0) return latest;
-        other = *list_start(p, out, list_code(cell - p->microbatches, LIST_I)) - list_delay_back(p, cell);
-        return other < latest ? other : latest;
-    default:
-        return latest;
-    }
-}
-
-static void move_late(struct list_pass *s, struct list_schedule *out, const struct windows *v) {
-    const struct list_problem *p = s->problem;
-    uint64_t *next = v->worker_begin; /* start of what follows on the worker */
-    for (uint32_t w = 0; w < p->workers; w++) next[w] = LIST_NEVER;
-    for (uint32_t i = out->count; i-- > 0;) {
-        uint32_t code = out->log[i], worker = list_host(p, list_cell(code));
-        uint64_t end = latest_end(p, out, code, v->chunk_end);
-        if (next[worker] < end) end = next[worker];
-        next[worker] = end - list_ticks(p, list_cell(code), list_op_of(code));
-        *list_start(p, out, code) = next[worker];
-    }
-}
-
 /* Every operation that there must be is in the log. */
-static bool is_whole(const struct list_problem *p, struct list_schedule *out) {
+static bool is_whole(const struct list_problem *p, const struct list_schedule *out) {
     uint64_t wanted = (uint64_t)p->cells * (p->split ? 3 : 2), extra = 0;
-    out->copies = 0;
-    for (uint32_t i = 0; i < out->count && p->kinds > 3; i++) {
-        extra += list_op_of(out->log[i]) > LIST_W;
-        out->copies += list_op_of(out->log[i]) == LIST_O;
-    }
+    for (uint32_t i = 0; i < out->count && p->kinds > 3; i++) extra += list_op_of(out->log[i]) > LIST_W;
     return out->count - extra == wanted;
 }
 
@@ -131,10 +95,6 @@ void list_evaluate(struct list_pass *s, struct list_schedule *out) {
     out->period = LIST_NEVER;
     if (!is_whole(p, out)) return;
     struct windows v = measure(s, out);
-    if (p->options->staggered && out->copies == 0) { /* copies cannot simply begin later */
-        move_late(s, out, &v);
-        v = measure(s, out);
-    }
     add_steps(p, &v);
     judge(s, &v, out);
 }

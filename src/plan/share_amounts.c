@@ -1,7 +1,7 @@
 /* Amounts of work: the least time by bisection, the fewest helpers for it, and what each worker does then.
  *
- * At the least T each amount handed on is reduced as far as what follows allows, and then moved until what
- * stages have left over is even: a schedule that has a little to give everywhere comes nearer to the load. */
+ * At the least T amounts handed on are moved until what stages have left over is even: a schedule that has a
+ * little to give everywhere comes nearer to the load. */
 #include <stdlib.h>
 
 #include "plan/share_walk.h"
@@ -16,39 +16,6 @@ static void read_way(struct walk *w, uint32_t helpers) {
         w->hand_on[s] = b->hand_on;
         helpers = b->before;
     }
-}
-
-/* With the same helpers and the amounts to the right as they are: does it end well if `handed` reaches
- * `stage`? Sets what is left for left helpers. */
-static bool ends_well(struct walk *w, uint32_t stage, int64_t handed, bool set) {
-    struct walk_come come = {handed, 0};
-    for (uint32_t s = stage; s < w->stages; s++) {
-        int64_t spare = walk_spare(w, s, &come), hand_on = spare < 0 ? spare : 0;
-        bool to_right = w->hand_on[s] > 0;
-        if (to_right && walk_rights(w, s, &come, spare, w->used[s]) < w->hand_on[s]) return false;
-        if (to_right) hand_on = w->hand_on[s];
-        if (hand_on < 0 && (w->hand_on[s] == 0 || walk_lefts(w, s + 1, -hand_on) > w->used[s])) return false;
-        come = walk_come(hand_on, w->used[s]);
-        if (set) w->hand_on[s] = hand_on;
-    }
-    return true;
-}
-
-/* What right helpers do beyond need only makes them busy. */
-static void reduce(struct walk *w) {
-    for (uint32_t s = w->stages - 1; s-- > 0;) {
-        if (w->hand_on[s] <= 0) continue;
-        int64_t low = 1, high = w->hand_on[s];
-        while (low < high) {
-            int64_t middle = low + (high - low) / 2;
-            if (ends_well(w, s + 1, middle, false))
-                high = middle;
-            else
-                low = middle + 1;
-        }
-        w->hand_on[s] = low;
-    }
-    (void)ends_well(w, 0, 0, true);
 }
 
 static int64_t left_over_here(const struct walk *w, uint32_t stage, int64_t handed, int64_t hand_on) {
@@ -99,26 +66,37 @@ static void share_to(struct walk *w, struct share_work *work, uint32_t stage, en
     }
 }
 
-/* What remains of a stage's own chunk goes to its live workers: those that help have less time left, those
- * that begin late, too. */
-static void share_own(struct walk *w, struct share_work *work, uint32_t stage) {
+/* What a worker has to do before it takes of its own chunk, and by how much it ends early; those that end
+ * with a later chunk may be spared that. */
+static uint64_t load_before(const struct walk *w, const struct share_work *had, uint32_t worker,
+                            bool spared) {
     const struct sim_costs *costs = w->request->costs;
+    uint32_t stage = worker % w->stages;
+    bool late = stage > 0 && w->hand_on[stage - 1] > 0 && !(spared && had->right > 0);
+    uint64_t load = route_once(costs, worker, stage) + (late ? w->late[stage] : 0);
+    if (had->left > 0)
+        load += had->left * route_unit(costs, worker, stage - 1) + route_once(costs, worker, stage - 1);
+    if (had->right > 0)
+        load += had->right * route_unit(costs, worker, stage + 1) + route_once(costs, worker, stage + 1);
+    return load;
+}
+
+/* What remains of a stage's own chunk goes to its live workers. */
+static void share_own(struct walk *w, struct share_work *work, uint32_t stage) {
+    uint32_t count = w->count[stage];
     int64_t pieces = w->all;
     if (stage > 0 && w->hand_on[stage - 1] > 0) pieces -= w->hand_on[stage - 1];
     if (w->hand_on[stage] < 0) pieces += w->hand_on[stage];
-    for (uint32_t i = 0; i < w->count[stage]; i++) {
-        uint32_t worker = walk_worker(w, stage, w->count[stage] - 1 - i);
-        const struct share_work *had = &work[worker];
-        bool late = stage > 0 && w->hand_on[stage - 1] > 0;
-        uint64_t load = route_once(costs, worker, stage) + (late ? w->late[stage] : 0);
-        if (had->left > 0)
-            load += had->left * route_unit(costs, worker, stage - 1) + route_once(costs, worker, stage - 1);
-        if (had->right > 0)
-            load += had->right * route_unit(costs, worker, stage + 1) + route_once(costs, worker, stage + 1);
-        w->taker[i] = (struct route_taker){worker, load, route_unit(costs, worker, stage), 0};
+    for (int spared = 0; spared < 2; spared++) {
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t worker = walk_worker(w, stage, count - 1 - i); /* helpers last: they get less */
+            w->taker[i] = (struct route_taker){worker, load_before(w, &work[worker], worker, spared),
+                                               route_unit(w->request->costs, worker, stage), 0};
+        }
+        if (route_fill_time(w->taker, count, (uint64_t)pieces) <= w->time) break;
     }
-    route_fill(w->taker, w->count[stage], (uint64_t)pieces);
-    for (uint32_t i = 0; i < w->count[stage]; i++) work[w->taker[i].worker].own = w->taker[i].take;
+    route_fill(w->taker, count, (uint64_t)pieces);
+    for (uint32_t i = 0; i < count; i++) work[w->taker[i].worker].own = w->taker[i].take;
 }
 
 static void give_amounts(struct walk *w, struct share_work *work) {
@@ -162,7 +140,6 @@ pawl_code share_amounts(const struct share_request *request, struct share_work *
                 low = middle + 1;
         }
         read_way(&w, walk_time(&w, low));
-        reduce(&w);
         level(&w);
         give_amounts(&w, work);
     }

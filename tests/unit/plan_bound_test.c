@@ -305,6 +305,24 @@ static void no_schedule_of_random_routes_is_below_the_bound(void **state) {
     assert_in_range(reached, tried / 5, tried);
 }
 
+/* The worker of stage 0 that has chunk 1 too waits for its sum, a forward after the rest of its stage. That
+ * is not said where chunk 0 may begin elsewhere, in another window. */
+static void the_sum_of_a_chunk_is_in_the_window_of_whoever_holds_it(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(2, 2, 2);
+    struct plan_route *r = NULL;
+    struct pawl_error e = {0};
+    struct plan_list_options o = {.backward = PLAN_SPLIT, .staggered = true};
+    assert_int_equal(plan_route_peers(&c.costs, 2, c.alive, false, &r, &e), PAWL_OK);
+    r->host[plan_route_cell(r, 0, 1, 0)] = 0; /* helps */
+    r->host[plan_route_cell(r, 0, 1, 1)] = 3; /* three for (1, 1): 9 ticks */
+    assert_int_equal(plan_bound_route(r, &c.costs, &o), 10);
+    r->host[plan_route_cell(r, 0, 0, 1)] = 1; /* begins in stage 1 */
+    assert_int_equal(plan_bound_route(r, &c.costs, &o), 9);
+    plan_route_free(r);
+    case_close(&c);
+}
+
 /* All 2 stages x 3 micro-batches: the bound is the optimum, with and without little memory. */
 static void two_stages_and_three_microbatches_reach_the_bound(void **state) {
     (void)state;
@@ -463,6 +481,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_schedule_of_random_tiny_cases_is_below_the_bound),
         cmocka_unit_test(no_schedule_of_random_routes_is_below_the_bound),
+        cmocka_unit_test(the_sum_of_a_chunk_is_in_the_window_of_whoever_holds_it),
         cmocka_unit_test(two_stages_and_three_microbatches_reach_the_bound),
         cmocka_unit_test(closed_forms_of_uniform_stages),
         cmocka_unit_test(little_memory_raises_the_bound_up_to_what_was_found),

@@ -169,6 +169,39 @@ static void a_worker_that_helps_a_neighbour_stage_reduces_and_steps_both_chunks(
         }
 }
 
+/* Of the instructions before an R none may have begun after the last gradient of its chunk. */
+static void each_r_comes_before_what_begins_after_its_chunk_is_done(void **state) {
+    (void)state;
+    struct kit_case c = {.pipelines = 3, .stages = 4, .microbatches = 9, .dead_count = 1, .dead_stage = {2}};
+    struct kit_setup s;
+    struct pawl_error e = {0};
+    struct sim_result times;
+    uint64_t done[4] = {0}, early = 0;
+    kit_open(&c, &s);
+    set_helper(&s);
+    s.costs.chunk[1].weight_grad = 4 * SIM_TICKS; /* the helper is busy longer than the stage it helps */
+    struct plan_list_options o = {.backward = PLAN_SPLIT};
+    struct ir_plan *plan = kit_plan(&s, &o);
+    assert_int_equal(sim_run(plan, &s.costs, false, NULL, &times, &e), PAWL_OK);
+    for (uint32_t w = 0; w < 12; w++)
+        for (uint32_t i = 0; i < plan->workers[w].count; i++) {
+            const struct ir_instruction *in = &plan->workers[w].instructions[i];
+            uint64_t end = times.end[times.first[w] + i];
+            if (in->op == IR_W && end > done[in->chunk]) done[in->chunk] = end;
+        }
+    for (uint32_t w = 0; w < 12; w++)
+        for (uint32_t i = 1; i < plan->workers[w].count; i++) {
+            const struct ir_instruction *in = &plan->workers[w].instructions[i], *last = in - 1;
+            bool work = last->op != IR_R && last->op != IR_S;
+            if (in->op == IR_R && work) assert_true(times.start[times.first[w] + i - 1] <= done[in->chunk]);
+            early += last->op == IR_S && in->op != IR_R;
+        }
+    assert_true(early > 0);
+    sim_result_close(&times);
+    ir_plan_free(plan);
+    kit_close(&s);
+}
+
 static void a_helper_with_room_for_one_of_each_chunk_does_not_get_stuck(void **state) {
     (void)state;
     struct kit_case c = {.pipelines = 3, .stages = 4, .microbatches = 9, .caps = KIT_FIXED, .x = 2};
@@ -408,6 +441,25 @@ static void copies_that_take_longer_than_the_bubble_are_not_made(void **state) {
     kit_close(&s);
 }
 
+static void permission_to_stretch_never_makes_a_plan_longer(void **state) {
+    (void)state;
+    for (uint64_t limit = 10; limit <= 60; limit += 5) {
+        struct kit_setup s;
+        struct plan_list_options o = stretching(false, false);
+        open_stretched(&s, limit);
+        for (int k = 0; k < 4; k++) { /* hardly worth it */
+            s.costs.chunk[k].forward = 2 * SIM_TICKS;
+            s.costs.chunk[k].weight_grad = 3 * SIM_TICKS;
+        }
+        o.rounds = 20;
+        uint64_t plain = period_of(&s, kit_plan(&s, &o), true);
+        o = stretching(true, false);
+        o.rounds = 40; /* half of them without */
+        assert_true(period_of(&s, kit_plan(&s, &o), true) <= plain);
+        kit_close(&s);
+    }
+}
+
 /* Take the n-th C out of the plan; false: there are fewer. */
 static bool take_out_recompute(struct ir_plan *plan, uint64_t n) {
     for (uint32_t w = 0; w < plan->pipelines * plan->stages; w++) {
@@ -448,6 +500,7 @@ int main(void) {
         cmocka_unit_test(plans_of_any_problem_pass_the_checker),
         cmocka_unit_test(plans_of_several_chunks_a_worker_pass_the_checker),
         cmocka_unit_test(a_worker_that_helps_a_neighbour_stage_reduces_and_steps_both_chunks),
+        cmocka_unit_test(each_r_comes_before_what_begins_after_its_chunk_is_done),
         cmocka_unit_test(a_helper_with_room_for_one_of_each_chunk_does_not_get_stuck),
         cmocka_unit_test(a_limit_below_one_micro_batch_is_refused_with_the_worker_s_name),
         cmocka_unit_test(a_limit_below_all_chunks_of_one_micro_batch_is_refused_with_the_worker_s_name),
@@ -463,6 +516,7 @@ int main(void) {
         cmocka_unit_test(short_memory_is_stretched_where_that_shortens_the_period),
         cmocka_unit_test(enough_memory_is_not_stretched),
         cmocka_unit_test(copies_that_take_longer_than_the_bubble_are_not_made),
+        cmocka_unit_test(permission_to_stretch_never_makes_a_plan_longer),
         cmocka_unit_test(no_recomputation_of_a_plan_can_be_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,11 +93,11 @@ static void helpers_have_room_for_the_state_they_copy(void **state) {
     case_close(&c);
 }
 
-static void a_helper_does_two_chunks_of_one_microbatch(void **state) {
-    (void)state;
+static void assert_two_chunks_of_one(uint32_t stage) {
     struct plan_case c = case_uniform(4, 8, 64);
-    case_kill(&c, 1, 3);
+    case_kill(&c, 1, stage);
     struct plan_share s = share(&c, 3, NULL);
+    assert_int_equal(s.helper_count, 3);
     for (uint32_t i = 0; i < s.helper_count; i++) {
         const struct plan_helper *h = &s.helpers[i];
         uint32_t own = h->worker % 8, together = 0, all = 0;
@@ -113,6 +113,38 @@ static void a_helper_does_two_chunks_of_one_microbatch(void **state) {
             fail_msg("(%u, %u) does %u of chunk %u and %u of its own, %u together", h->worker / 8, own, all,
                      h->chunk, kept, together);
     }
+    plan_share_close(&s);
+    case_close(&c);
+}
+
+static void a_helper_does_two_chunks_of_one_microbatch(void **state) {
+    (void)state;
+    assert_two_chunks_of_one(0); /* by left helpers */
+    assert_two_chunks_of_one(3);
+    assert_two_chunks_of_one(7); /* by right helpers */
+}
+
+/* Its R of the last chunk is in the window of its own stage, a forward before. */
+static void who_is_helped_from_an_earlier_stage_ends_a_forward_earlier(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(4, 8, 64);
+    case_kill(&c, 1, 7);
+    struct plan_share s = share(&c, 1, NULL);
+    struct plan_list_options o = {.backward = PLAN_SELECTIVE, .staggered = true};
+    assert_int_equal(s.load, 74 * 3);
+    assert_int_equal(s.helpers[0].worker % 8, 6);
+    assert_int_equal(plan_bound_route(s.route, &c.costs, &o), 74 * 3);
+    plan_share_close(&s);
+    case_close(&c);
+}
+
+/* Nothing is left to do for the slow ones. */
+static void neighbours_may_do_all_of_a_chunk(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(3, 3, 5);
+    for (uint32_t p = 0; p < 3; p++) case_slow(&c, p, 1, 1000);
+    struct plan_share s = share(&c, 6, NULL);
+    assert_in_range(s.load, 45 * 3 / 6, 8 * 3 + 1); /* 45 by 6 workers */
     plan_share_close(&s);
     case_close(&c);
 }
@@ -210,14 +242,15 @@ static void extra_reductions_and_steps_of_helpers_count(void **state) {
 }
 
 /* ---- against all amounts ----
- * Two or three stages of two workers: how many of each chunk each worker may do, by trial. */
+ * Two or three stages of two workers: how many of each chunk each worker does, by trial. */
 
 struct trial {
     const struct plan_case *c;
     uint32_t helpers;
     uint64_t load[6];
-    uint64_t best;
-    const uint64_t *room;
+    uint32_t done[6][3]; /* of each chunk */
+    uint64_t best,
+        period; /* least load of the busiest; least with the forward that is due to earlier helpers */
 };
 
 static uint64_t unit_of(const struct trial *t, uint32_t worker, uint32_t chunk) {
@@ -228,14 +261,29 @@ static uint64_t unit_of(const struct trial *t, uint32_t worker, uint32_t chunk) 
 
 static void try_worker(struct trial *t, uint32_t chunk, uint32_t worker, uint32_t left, uint32_t used);
 
+/* It does its own chunk, which somebody of an earlier stage has, too, and no later one, with which it could
+ * end. */
+static bool ends_early(const struct plan_case *c, uint32_t done[6][3], uint32_t worker) {
+    uint32_t stages = c->costs.stages, stage = worker % stages;
+    bool held_before = false, later = stage + 1 < stages && done[worker][stage + 1] > 0;
+    for (uint32_t w = 0; w < case_workers(c); w++) held_before |= w % stages < stage && done[w][stage] > 0;
+    return held_before && !later && done[worker][stage] > 0;
+}
+
 static void try_chunk(struct trial *t, uint32_t chunk, uint32_t used) {
     if (chunk < t->c->costs.stages) {
         try_worker(t, chunk, 0, t->c->costs.pipelines * t->c->microbatches, used);
         return;
     }
-    uint64_t most = 0;
-    for (uint32_t w = 0; w < case_workers(t->c); w++) most = t->load[w] > most ? t->load[w] : most;
+    uint64_t most = 0, period = 0;
+    for (uint32_t w = 0; w < case_workers(t->c); w++) {
+        uint64_t late =
+            ends_early(t->c, t->done, w) ? t->c->costs.chunk[w % t->c->costs.stages - 1].forward : 0;
+        if (t->load[w] > most) most = t->load[w];
+        if (t->load[w] + late > period) period = t->load[w] + late;
+    }
     if (most < t->best) t->best = most;
+    if (period < t->period) t->period = period;
 }
 
 static void try_worker(struct trial *t, uint32_t chunk, uint32_t worker, uint32_t left, uint32_t used) {
@@ -249,16 +297,32 @@ static void try_worker(struct trial *t, uint32_t chunk, uint32_t worker, uint32_
     uint64_t unit = unit_of(t, worker, chunk), before = t->load[worker];
     for (uint32_t n = 0; n <= left && (n == 0 || may); n++) {
         t->load[worker] = before + n * unit;
-        if (t->load[worker] >= t->best) break;
+        t->done[worker][chunk] = n;
+        if (t->load[worker] >= t->period) break;
         try_worker(t, chunk, worker + 1, left - n, used + (n > 0 && !own));
     }
     t->load[worker] = before;
+    t->done[worker][chunk] = 0;
 }
 
-static uint64_t best_by_trial(const struct plan_case *c, uint32_t helpers) {
-    struct trial t = {.c = c, .helpers = helpers, .best = UINT64_MAX};
+static struct trial best_by_trial(const struct plan_case *c, uint32_t helpers) {
+    struct trial t = {.c = c, .helpers = helpers, .best = UINT64_MAX, .period = UINT64_MAX};
     try_chunk(&t, 0, 0);
-    return t.best;
+    return t;
+}
+
+/* Of the route that was found, as a trial counts it. */
+static uint64_t period_of(const struct plan_case *c, const struct plan_route *r) {
+    uint32_t done[6][3] = {{0}};
+    uint64_t period = 0;
+    for (uint32_t w = 0; w < case_workers(c); w++)
+        for (uint32_t chunk = 0; chunk < r->chunks; chunk++) done[w][chunk] = case_hosted(r, w, chunk);
+    for (uint32_t w = 0; w < case_workers(c); w++) {
+        uint64_t load = c->alive[w] ? case_load(c, r, w) : 0;
+        if (ends_early(c, done, w)) load += c->costs.chunk[w % r->stages - 1].forward;
+        if (load > period) period = load;
+    }
+    return period;
 }
 
 static void no_amounts_of_equal_stages_are_better(void **state) {
@@ -270,7 +334,7 @@ static void no_amounts_of_equal_stages_are_better(void **state) {
         case_kill(&c, (uint32_t)rng_below(&rng, 2), (uint32_t)rng_below(&rng, c.costs.stages));
         for (uint32_t helpers = 0; helpers < 3; helpers++) {
             struct plan_share s = share(&c, helpers, NULL);
-            assert_int_equal(s.load, best_by_trial(&c, helpers));
+            assert_int_equal(period_of(&c, s.route), best_by_trial(&c, helpers).period);
             assert_helpers_named(&c, &s);
             plan_share_close(&s);
         }
@@ -291,7 +355,7 @@ static void amounts_of_unequal_stages_are_near_the_best(void **state) {
         case_slow(&c, 0, 0, 1 + (double)rng_below(&rng, 3) / 2);
         if (rng_below(&rng, 2)) case_kill(&c, 1, (uint32_t)rng_below(&rng, c.costs.stages));
         struct plan_share s = share(&c, 2, NULL);
-        uint64_t best = best_by_trial(&c, 2), dearest = 0;
+        uint64_t best = best_by_trial(&c, 2).best, dearest = 0;
         for (uint32_t k = 0; k < c.costs.stages; k++)
             if (c.costs.chunk[k].forward + 2 > dearest) dearest = c.costs.chunk[k].forward + 2;
         assert_in_range(s.load, best, best + 2 * dearest);
@@ -325,6 +389,8 @@ int main(void) {
         cmocka_unit_test(more_helpers_than_help_are_not_taken),
         cmocka_unit_test(helpers_have_room_for_the_state_they_copy),
         cmocka_unit_test(a_helper_does_two_chunks_of_one_microbatch),
+        cmocka_unit_test(who_is_helped_from_an_earlier_stage_ends_a_forward_earlier),
+        cmocka_unit_test(neighbours_may_do_all_of_a_chunk),
         cmocka_unit_test(work_of_each_worker_is_spread_over_the_numbers),
         cmocka_unit_test(several_workers_of_a_stage_help_the_same_neighbour),
         cmocka_unit_test(time_to_spare_is_spread_over_the_stages_that_share),
