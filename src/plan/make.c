@@ -60,8 +60,7 @@ static pawl_code check_plan(struct make *m, double *check_ms) {
     return code;
 }
 
-/* From who is dead to a plan, as far as it is ordered without search. */
-static pawl_code attempt(struct make *m) {
+pawl_code make_attempt(struct make *m) {
     pawl_code code = make_normalize(m);
     if (code == PAWL_OK) code = make_route(m);
     if (code == PAWL_OK) code = make_order(m, m->route, 0, &m->ir, &m->times);
@@ -70,7 +69,7 @@ static pawl_code attempt(struct make *m) {
     return make_share(m);
 }
 
-static void forget_attempt(struct make *m) {
+void make_forget(struct make *m) {
     plan_normal_close(&m->normal);
     plan_route_free(m->route);
     free(m->helpers);
@@ -101,12 +100,12 @@ static pawl_code attempt_without_moves(struct make *m, const uint64_t *limit) {
     m->helper_count = 0;
     m->ir = NULL;
     m->stay = true;
-    pawl_code code = attempt(m);
+    pawl_code code = make_attempt(m);
     bool stays = code == PAWL_OK && (double)moved.times.period > (double)m->times.period * (1 - m->min_gain);
     if (stays) {
-        forget_attempt(&moved);
+        make_forget(&moved);
     } else {
-        forget_attempt(m);
+        make_forget(m);
         *m = moved;
         if (limit != NULL) memcpy(m->costs->limit, kept, size);
     }
@@ -123,26 +122,32 @@ static pawl_code attempts(struct make *m) {
             return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
         memcpy(limit, m->costs->limit, size);
     }
-    pawl_code code = attempt(m);
+    pawl_code code = make_attempt(m);
     if (code == PAWL_OK && two && m->normal.move_count > 0) code = attempt_without_moves(m, limit);
     free(limit);
     return code;
 }
 
 static pawl_code run(struct make *m, double *check_ms) {
+    pawl_code code = make_open(m);
+    if (code == PAWL_OK) code = attempts(m);
+    if (code == PAWL_OK) code = make_search(m);
+    if (code == PAWL_OK && m->request->policy == PAWL_POLICY_PAWL) code = make_no_longer(m);
+    if (code == PAWL_OK && m->request->exact) code = make_exact(m);
+    return code == PAWL_OK ? check_plan(m, check_ms) : code;
+}
+
+pawl_code make_open(struct make *m) {
     pawl_code code = make_check(m);
     if (code == PAWL_OK) code = plan_costs(m->request, &m->costs, m->e);
     if (code != PAWL_OK) return code;
     make_options(m);
     plan_costs_warn(m);
-    code = attempts(m);
-    if (code == PAWL_OK) code = make_search(m);
-    if (code == PAWL_OK && m->request->exact) code = make_exact(m);
-    return code == PAWL_OK ? check_plan(m, check_ms) : code;
+    return PAWL_OK;
 }
 
-static void make_close(struct make *m) {
-    forget_attempt(m);
+void make_close(struct make *m) {
+    make_forget(m);
     free(m->dead);
     plan_costs_free(m->costs);
     free(m->stage_of);
