@@ -4,7 +4,6 @@
  * refusal naming the option. Tested in tests/e2e/plan_test.py. */
 #include <argp.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +12,7 @@
 
 #include "cli/amount.h"
 #include "cli/cli.h"
+#include "cli/planning.h"
 
 struct arguments {
     struct pawl_plan_request request;
@@ -192,15 +192,6 @@ static void take_format(struct arguments *a, const char *text) {
     cli_blame(&a->problem, "format", why);
 }
 
-static void take_seed(struct arguments *a, const char *text) {
-    char *end = NULL, why[96];
-    errno = 0;
-    a->request.seed = strtoull(text, &end, 10);
-    if (*text >= '0' && *text <= '9' && *end == 0 && errno == 0) return;
-    snprintf(why, sizeof why, "\"%.40s\": give a whole number from 0", text);
-    cli_blame(&a->problem, "seed", why);
-}
-
 static void take_search(struct arguments *a, const char *text) {
     struct pawl_error e;
     if (pawl_parse_seconds(text, &a->request.search_s, &e) != PAWL_OK)
@@ -266,7 +257,7 @@ static error_t parse_way(struct arguments *a, int key, char *arg) {
     case KEY_SEARCH:
         return take_search(a, arg), 0;
     case KEY_SEED:
-        return take_seed(a, arg), 0;
+        return cli_take_seed(&a->problem, "seed", arg, &r->seed), 0;
     case KEY_EXACT:
         return r->exact = true, 0;
     case KEY_ENGINE:
@@ -328,49 +319,20 @@ static pawl_code check_together(const struct arguments *a, struct pawl_error *e)
     return why != NULL || missing != NULL ? PAWL_ARGUMENT : PAWL_OK;
 }
 
-static bool is_built_in(const char *name) {
-    for (const char *const *n = pawl_profile_names(); *n != NULL; n++)
-        if (strcmp(*n, name) == 0) return true;
-    return false;
-}
-
 static pawl_code find_profile(const struct arguments *a, struct pawl_profile **out, struct pawl_error *e) {
     const double one[3] = {1, 1, 1}, *cost = a->cost_given ? a->cost : one;
     uint32_t stages = a->request.stages;
     if (a->profile == NULL) return pawl_profile_uniform(stages, cost[0], cost[1], cost[2], a->comm, out, e);
-    if (is_built_in(a->profile)) return pawl_profile_builtin(a->profile, stages, out, e);
-    return pawl_profile_read(a->profile, out, e);
+    return cli_profile_find(a->profile, stages, out, e);
 }
 
 /* ---- running ---- */
-
-static bool stop; /* set by the handler: the planner ends soon, with its best so far */
-
-static void on_signal(int number) {
-    (void)number;
-    stop = true;
-}
-
-static void watch_signals(void) {
-    struct sigaction act = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}; /* the second one ends */
-    sigemptyset(&act.sa_mask);
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
-}
 
 static void show_progress(void *context, double period, double bound, double seconds) {
     double *next = context;
     if (seconds < *next) return;
     *next = seconds + 1;
     fprintf(stderr, "pawl: plan: %.0f s: best period %g, bound %g\n", seconds, period, bound);
-}
-
-static void print_warnings(const char *lines) {
-    for (const char *at = lines; *at != 0;) {
-        size_t size = strcspn(at, "\n");
-        fprintf(stderr, "pawl: warning: %.*s\n", (int)size, at);
-        at += size + (at[size] == '\n');
-    }
 }
 
 static int write_plan(const struct arguments *a, const struct pawl_plan *plan) {
@@ -397,14 +359,13 @@ static int plan_request(struct arguments *a, struct pawl_profile **profile, doub
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
     r->profile = *profile;
     r->worker_memory = *limits;
-    r->stop = &stop;
+    r->stop = cli_watch_signals(); /* the planner ends soon, with its best so far */
     r->progress = a->quiet ? NULL : show_progress;
     r->context = &next_line;
-    watch_signals();
     code = pawl_plan_make(r, &plan, &e);
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
-    if (a->format != PAWL_PLAN_TEXT) print_warnings(pawl_plan_warnings(plan)); /* the text has them */
-    if (stop) fprintf(stderr, "pawl: warning: stopped by a signal: this is the best plan so far\n");
+    if (a->format != PAWL_PLAN_TEXT) cli_print_warnings(pawl_plan_warnings(plan)); /* the text has them */
+    if (*r->stop) fprintf(stderr, "pawl: warning: stopped by a signal: this is the best plan so far\n");
     int exit_code = write_plan(a, plan);
     pawl_plan_free(plan);
     return exit_code;

@@ -108,7 +108,7 @@ static void set_rate(struct engine *g, const struct fleet_answer *answer) {
 
 static void apply(struct engine *g, const struct fleet_answer *answer) {
     struct pawl_sim_row *row = &g->run->row;
-    if (g->clock.stop_left_s == 0) clockwork_lose(&g->clock, answer->lost_iterations * g->iteration_s);
+    clockwork_lose(&g->clock, answer->lost_iterations * g->iteration_s);
     if (answer->rollback) clockwork_roll_back(&g->clock), row->rollbacks++;
     if (answer->saved) clockwork_save(&g->clock);
     if (answer->stop_s > 0 && answer->iteration_ns > 0)

@@ -146,7 +146,7 @@ static pawl_code spread_layers(struct fleet_job *job, struct pawl_error *e) {
 /* ---- cutting ---- */
 
 /* Fills stages from the left up to `most` ns, leaving a layer at least for each of those behind; the number
- * of layers that are left over is 0 if it fits. */
+ * of layers that are left over is 0 if it fits. A layer above it has a stage of its own. */
 static uint32_t fill_stages(const struct fleet_job *job, uint32_t depth, uint64_t most, uint32_t *cut) {
     uint32_t at = 0;
     for (uint32_t s = 0; s < depth; s++) {
@@ -160,17 +160,6 @@ static uint32_t fill_stages(const struct fleet_job *job, uint32_t depth, uint64_
     return job->layer_count - at;
 }
 
-/* The busiest stage with these cuts: a forced first layer may be above what was allowed. */
-static uint64_t busiest(const struct fleet_job *job, uint32_t depth, const uint32_t *cut) {
-    uint64_t most = 0;
-    for (uint32_t s = 0; s < depth; s++) {
-        uint64_t sum = 0;
-        for (uint32_t l = cut[s]; l < cut[s + 1]; l++) sum += job->layer[l].compute;
-        if (sum > most) most = sum;
-    }
-    return most;
-}
-
 void fleet_job_cut(const struct fleet_job *job, uint32_t depth, uint32_t *cut) {
     uint64_t low = 0, high = 0;
     if (depth == job->stages) {
@@ -180,7 +169,7 @@ void fleet_job_cut(const struct fleet_job *job, uint32_t depth, uint32_t *cut) {
     for (uint32_t l = 0; l < job->layer_count; l++) high += job->layer[l].compute;
     while (low < high) { /* the least `most` that fits is in low .. high */
         uint64_t middle = low + (high - low) / 2;
-        if (fill_stages(job, depth, middle, cut) == 0 && busiest(job, depth, cut) <= middle)
+        if (fill_stages(job, depth, middle, cut) == 0)
             high = middle;
         else
             low = middle + 1;

@@ -391,12 +391,14 @@ static int64_t next_period(const struct exact_model *m, int64_t floor, int64_t h
 
 static pawl_code search(struct z3 *z, struct pawl_error *e) {
     struct exact_run *run = z->run;
-    int64_t floor = run->low; /* what is below was refuted, or given up */
-    while (floor <= exact_run_high(run) && !exact_run_over(run)) {
+    int64_t floor = run->low; /* what is below was refuted, or put off */
+    while (run->low <= exact_run_high(run) && !exact_run_over(run)) {
+        if (floor > exact_run_high(run)) floor = run->low;
         int64_t high = exact_run_high(run), period = next_period(z->m, floor, high);
         int64_t now = clock_now_ns(), left = run->deadline_ns - now;
+        bool low_is_all = run->low == high; /* no other question is left */
         Z3_lbool answer = Z3_L_UNDEF;
-        pawl_code code = ask(z, period, now + (period == high ? left : left / 2), &answer, e);
+        pawl_code code = ask(z, period, now + (low_is_all ? left : left / 2), &answer, e);
         if (code != PAWL_OK) return code;
         if (answer == Z3_L_FALSE) exact_run_raise(run, period + 1);
         if (answer != Z3_L_TRUE) floor = period + 1;

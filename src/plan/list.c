@@ -3,7 +3,8 @@
  * One pass (list_pass.c) gives a schedule in O(n log n); with rounds or time left, search.c runs many. The
  * result is emitted as a plan that ir_check accepts: dependencies and memory are respected by construction,
  * and nothing is trusted to have been: the planner checks it all the same.
- * Tested in tests/unit/plan_list_test.c and tests/golden/plan_list_test.c. */
+ * Tested in tests/unit/plan_list_test.c, tests/unit/plan_list_pass_test.c and tests/golden/plan_list_test.c.
+ */
 #include "plan/list.h"
 
 #include <string.h>

@@ -71,7 +71,7 @@ static pawl_code check_limits(const struct list_problem *p, struct pawl_error *e
 
 /* An F of a chunk leaves room for one micro-batch of each later chunk of its worker: so the last chunk always
  * goes on, hence the one before it, and so on; no cyclic wait for memory can arise. Where the limit does not
- * allow that much, an F may still start on an empty worker. `present` is [chunks]. */
+ * allow that much, an F may still start on an empty worker. `later` is scratch, [chunks]. */
 static void reserve_of_worker(struct list_problem *p, uint32_t w, uint64_t *later) {
     memset(later, 0, p->chunks * sizeof *later);
     for (uint32_t i = p->first[w]; i < p->first[w + 1]; i++) {

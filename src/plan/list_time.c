@@ -4,6 +4,7 @@
  * starts are the earliest possible; that a stage could begin later is left to the simulator, which finds the
  * least period of the lists. */
 #include "plan/list.h"
+#include "plan/ticks.h"
 
 #include <string.h>
 
@@ -71,8 +72,9 @@ static void judge(const struct list_pass *s, const struct windows *v, struct lis
     for (uint32_t w = 0; w < p->workers; w++) {
         uint32_t stage = w % p->route->stages;
         if (!p->route->alive[w]) continue;
-        out->excess += over(staggered ? v->stage_begin[stage] : 0, v->worker_end[w], bound);
-        if (staggered) out->excess += over(v->worker_begin[w], v->stage_end[stage], bound);
+        uint64_t late = over(staggered ? v->stage_begin[stage] : 0, v->worker_end[w], bound);
+        uint64_t early = staggered ? over(v->worker_begin[w], v->stage_end[stage], bound) : 0;
+        out->excess = ticks_add(out->excess, ticks_add(late, early));
     }
     for (uint32_t k = 0; k < p->route->stages; k++) {
         uint64_t t = over(staggered ? v->stage_begin[k] : 0, v->stage_end[k], 0);

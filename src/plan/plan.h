@@ -120,11 +120,12 @@ enum plan_backward {
 struct plan_list_options {
     enum plan_backward backward;
     bool staggered;  /* aim at the period, else at the makespan */
-    bool recompute;  /* C may be used where memory is short */
+    bool recompute;  /* C may be used where memory is short; the search decides: needs rounds */
     bool offload;    /* O and L, likewise */
     uint64_t seed;   /* of the search's random choices */
-    double search_s; /* local search at most so long (reads a clock) ... */
-    uint32_t rounds; /* ... and so many rounds (each: one more list schedule); 0: one schedule, no search */
+    double search_s; /* local search at most so long (reads a clock; 0: not limited by time) ... */
+    uint32_t rounds; /* ... and so many rounds (each: one more schedule); 0: one schedule, no search. About
+                      * ten take most of what there is to gain */
     uint64_t bound;  /* stop when this period is reached */
     const bool
         *stop; /* raised by another thread or a signal handler: end soon, with the best so far; or null */

@@ -66,26 +66,37 @@ static void share_to(struct walk *w, struct share_work *work, uint32_t stage, en
     }
 }
 
-/* What remains of a stage's own chunk goes to its live workers: those that help have less time left, those
- * that begin late, too, unless they end with a later chunk. */
-static void share_own(struct walk *w, struct share_work *work, uint32_t stage) {
+/* What a worker has to do before it takes of its own chunk, and by how much it ends early; those that end
+ * with a later chunk may be spared that. */
+static uint64_t load_before(const struct walk *w, const struct share_work *had, uint32_t worker,
+                            bool spared) {
     const struct sim_costs *costs = w->request->costs;
+    uint32_t stage = worker % w->stages;
+    bool late = stage > 0 && w->hand_on[stage - 1] > 0 && !(spared && had->right > 0);
+    uint64_t load = route_once(costs, worker, stage) + (late ? w->late[stage] : 0);
+    if (had->left > 0)
+        load += had->left * route_unit(costs, worker, stage - 1) + route_once(costs, worker, stage - 1);
+    if (had->right > 0)
+        load += had->right * route_unit(costs, worker, stage + 1) + route_once(costs, worker, stage + 1);
+    return load;
+}
+
+/* What remains of a stage's own chunk goes to its live workers. */
+static void share_own(struct walk *w, struct share_work *work, uint32_t stage) {
+    uint32_t count = w->count[stage];
     int64_t pieces = w->all;
     if (stage > 0 && w->hand_on[stage - 1] > 0) pieces -= w->hand_on[stage - 1];
     if (w->hand_on[stage] < 0) pieces += w->hand_on[stage];
-    for (uint32_t i = 0; i < w->count[stage]; i++) {
-        uint32_t worker = walk_worker(w, stage, w->count[stage] - 1 - i);
-        const struct share_work *had = &work[worker];
-        bool late = stage > 0 && w->hand_on[stage - 1] > 0 && had->right == 0;
-        uint64_t load = route_once(costs, worker, stage) + (late ? w->late[stage] : 0);
-        if (had->left > 0)
-            load += had->left * route_unit(costs, worker, stage - 1) + route_once(costs, worker, stage - 1);
-        if (had->right > 0)
-            load += had->right * route_unit(costs, worker, stage + 1) + route_once(costs, worker, stage + 1);
-        w->taker[i] = (struct route_taker){worker, load, route_unit(costs, worker, stage), 0};
+    for (int spared = 0; spared < 2; spared++) {
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t worker = walk_worker(w, stage, count - 1 - i); /* helpers last: they get less */
+            w->taker[i] = (struct route_taker){worker, load_before(w, &work[worker], worker, spared),
+                                               route_unit(w->request->costs, worker, stage), 0};
+        }
+        if (route_fill_time(w->taker, count, (uint64_t)pieces) <= w->time) break;
     }
-    route_fill(w->taker, w->count[stage], (uint64_t)pieces);
-    for (uint32_t i = 0; i < w->count[stage]; i++) work[w->taker[i].worker].own = w->taker[i].take;
+    route_fill(w->taker, count, (uint64_t)pieces);
+    for (uint32_t i = 0; i < count; i++) work[w->taker[i].worker].own = w->taker[i].take;
 }
 
 static void give_amounts(struct walk *w, struct share_work *work) {

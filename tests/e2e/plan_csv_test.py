@@ -98,7 +98,8 @@ def main():
         for policy in POLICIES:
             made = plan(policy, os.path.join(folder, f"{policy}.csv"))
             assert made.returncode == 0, f"{policy}: {made.stderr}"
-        mp.spawn(rank_main, (folder, free_port()), STAGES)
+        # forked, since importing torch is most of the time; nothing has run in it yet that a fork would lose
+        mp.start_processes(rank_main, (folder, free_port()), STAGES, start_method="fork")
         refused = plan("recycle", os.path.join(folder, "no.csv"), "--fail", "1:2")
         assert refused.returncode == 69 and "csv has no re-routed work" in refused.stderr, refused
         assert refused.stderr.count("\n") == 1, refused.stderr

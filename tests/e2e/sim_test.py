@@ -125,6 +125,19 @@ class Constants(SimCase):
         options = ["--rate", "1h", "--hours", 6, *SMALL]
         self.assertEqual(self.rows(*options), self.rows(*options, "--stops", stops))
 
+    def test_the_document_names_every_constant_with_its_value(self):
+        text = (TRACES.parents[1] / "docs/formats/stops.md").read_text()
+        policy = None
+        for line in pawl("--print-stops").stdout.splitlines():
+            constant = re.fullmatch(r"  (\w+): (\S+) # .*", line)
+            if constant is None:
+                policy = line.removesuffix(":")
+            elif constant[1].startswith("checkpoint_"):
+                row = re.search(rf"^\| `{constant[1]}` \| (\S+) \| (\S+) \|", text, re.MULTILINE)
+                self.assertEqual(row[2 if policy == "pawl" else 1], constant[2], (policy, line))
+            else:
+                self.assertRegex(text, rf"(?m)^\| {policy} \| `{constant[1]}` \| {re.escape(constant[2])} \|")
+
     def test_a_constant_changes_its_policy_alone(self):
         options = ["--rate", "30min", "--hours", 6, *SMALL]
         before, after = (self.rows(*options, *extra) for extra in ([], ["--set", "oobleck.rendezvous_s=300"]))

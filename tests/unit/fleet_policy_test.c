@@ -115,6 +115,21 @@ static void costs_of_a_stage_add_up_over_its_layers(void **state) {
     }
 }
 
+static void later_stages_hold_fewer_micro_batches(void **state) {
+    (void)state;
+    for (uint64_t memory = 10; memory <= 11; memory++) {
+        struct fleet_kit k;
+        kit_open(&k, 2, 2, 4, 2);
+        k.profile.memory_bytes = memory;
+        k.stage[0].state_bytes = k.stage[1].state_bytes = 3;
+        k.stage[0].activation_bytes = 4, k.stage[1].activation_bytes = 8; /* twice 4, once 8 */
+        kit_job(&k);
+        assert_int_equal(k.job.pipe[2].fits, memory == 11);
+        assert_false(k.job.pipe[1].fits);
+        kit_close(&k);
+    }
+}
+
 static void transfers_are_in_the_fill(void **state) {
     (void)state;
     struct fleet_kit k;
@@ -188,6 +203,18 @@ static void a_broken_replica_is_dropped_and_healed(void **state) {
     expect_iteration(&p, 15);
     expect_stop(&p, 5 + 2);
     assert_false(p.answer.rollback);
+    end(&p);
+}
+
+static void who_comes_heals_the_replica_that_lacks_least(void **state) {
+    (void)state;
+    struct play p = {0};
+    kit_open(&p.kit, 3, 2, 4, 2);
+    begin(&p, "drop-replica", NULL);
+    LOSE(&p, 0, 1, 4);
+    expect_iteration(&p, (12 + 1) * 3);
+    JOIN(&p, 0);
+    expect_iteration(&p, (6 + 1) * 3);
     end(&p);
 }
 
@@ -275,6 +302,18 @@ static void varuna_chooses_the_fastest_depth_that_divides_and_fits(void **state)
     end(&p);
 }
 
+static void varuna_cuts_only_into_stages_of_as_many_layers(void **state) {
+    (void)state;
+    struct play p = {0};
+    kit_open(&p.kit, 2, 2, 4, 4); /* eight layers of 0.75 s, a second with the second forward, and 1 GiB */
+    p.kit.profile.memory_bytes = 5 * GIB;
+    p.kit.stage[0].state_bytes = p.kit.stage[1].state_bytes = 4 * GIB;
+    begin(&p, "varuna", NULL);
+    LOSE(&p, 0);
+    expect_iteration(&p, 8 + 7 * 4); /* one of two stages; one of three would take 8 + 7 * 3 */
+    end(&p);
+}
+
 static void varuna_saves_first_where_there_is_notice(void **state) {
     (void)state;
     struct play p = {0};
@@ -334,6 +373,9 @@ static void bamboo_is_slower_until_it_is_reconfigured(void **state) {
     LOSE(&p, 4); /* two of five: above 5 % */
     expect_iteration(&p, (6 + 11 * 3) * 1.15);
     expect_stop(&p, 25);
+    JOIN(&p, 4); /* nobody is overloaded, but one more pipeline fits */
+    expect_iteration(&p, (6 + 5 * 3) * 1.15);
+    expect_stop(&p, 20);
     end(&p);
 }
 
@@ -399,6 +441,15 @@ static void oobleck_shrinks_a_pipeline_and_gives_it_fewer_micro_batches(void **s
     end(&p);
 }
 
+static void oobleck_takes_a_micro_batch_s_whole_way_at_least(void **state) {
+    (void)state;
+    struct play p = {0};
+    kit_open(&p.kit, 2, 2, 1, 2);
+    begin(&p, "oobleck", NULL);
+    expect_iteration(&p, 6);
+    end(&p);
+}
+
 static void oobleck_borrows_from_the_biggest_and_merges_where_none_can_give(void **state) {
     (void)state;
     struct play p = {0};
@@ -453,6 +504,24 @@ static void oobleck_makes_new_pipelines_of_those_who_come(void **state) {
     JOIN(&p, 0, 1, 2); /* 3 and 2 take 6 + 6 * 2 and 6 + 4 * 3; 2, 2 and 1 take 6 + 4 * 3 and 6 + 6 */
     expect_iteration(&p, 18);
     end(&p);
+}
+
+static void oobleck_keeps_one_pipeline_more_than_its_fault_threshold(void **state) {
+    (void)state;
+    static const struct {
+        const char *threshold;
+        double seconds; /* seven nodes, seven layers of 3 s, eight micro-batches */
+    } cases[] = {{"oobleck.fault_threshold=1", 21 + 4 * 6}, {"oobleck.fault_threshold=0", 21 + 7 * 3}};
+    for (int i = 0; i < 2; i++) {
+        struct play p = {0};
+        kit_open(&p.kit, 2, 7, 4, 1);
+        kit_set(&p.kit, cases[i].threshold);
+        begin(&p, "oobleck", NULL);
+        LOSE(&p, 0, 1, 2, 3, 4, 6, 11, 12);
+        JOIN(&p, 0);
+        expect_iteration(&p, cases[i].seconds);
+        end(&p);
+    }
 }
 
 static void oobleck_waits_below_the_least_number_of_nodes(void **state) {
@@ -519,6 +588,17 @@ static void rerouting_stops_for_detection_groups_and_copies(void **state) {
     end(&p);
 }
 
+static void one_source_sends_to_one_after_the_other(void **state) {
+    (void)state;
+    struct play p = {0};
+    kit_open(&p.kit, 5, 2, 6, 2);
+    p.kit.stage[0].state_bytes = 12500000000;
+    begin(&p, "recycle", NULL);
+    LOSE(&p, 0, 2, 4, 6); /* two of stage 1 come to the one that is left of stage 0 */
+    expect_stop(&p, 5 + 5 + 2);
+    end(&p);
+}
+
 static void a_stage_without_a_replica_goes_back_to_the_checkpoint(void **state) {
     (void)state;
     static const char *const policies[] = {"recycle", "pawl"};
@@ -578,26 +658,32 @@ int main(void) {
         cmocka_unit_test(pipelines_are_cut_so_that_the_busiest_stage_is_least_busy),
         cmocka_unit_test(the_head_and_the_embedding_stay_whole),
         cmocka_unit_test(costs_of_a_stage_add_up_over_its_layers),
+        cmocka_unit_test(later_stages_hold_fewer_micro_batches),
         cmocka_unit_test(transfers_are_in_the_fill),
         cmocka_unit_test(saves_take_what_the_constants_or_the_bytes_say),
         cmocka_unit_test(fault_scaled_does_the_share_of_those_who_live),
         cmocka_unit_test(a_broken_replica_is_dropped_and_healed),
+        cmocka_unit_test(who_comes_heals_the_replica_that_lacks_least),
         cmocka_unit_test(without_a_whole_replica_the_rest_restarts_from_a_checkpoint),
         cmocka_unit_test(broken_replicas_may_form_whole_ones),
         cmocka_unit_test(a_restart_uses_as_many_whole_pipelines_as_there_are_machines_for),
         cmocka_unit_test(varuna_chooses_the_fastest_depth_that_divides_and_fits),
+        cmocka_unit_test(varuna_cuts_only_into_stages_of_as_many_layers),
         cmocka_unit_test(varuna_saves_first_where_there_is_notice),
         cmocka_unit_test(bamboo_is_deeper_slower_and_lets_the_rest_wait),
         cmocka_unit_test(bamboo_is_slower_until_it_is_reconfigured),
         cmocka_unit_test(two_losses_side_by_side_are_fatal_to_bamboo),
         cmocka_unit_test(bamboo_needs_room_for_twice_the_state),
         cmocka_unit_test(oobleck_shrinks_a_pipeline_and_gives_it_fewer_micro_batches),
+        cmocka_unit_test(oobleck_takes_a_micro_batch_s_whole_way_at_least),
         cmocka_unit_test(oobleck_borrows_from_the_biggest_and_merges_where_none_can_give),
         cmocka_unit_test(oobleck_loads_layers_that_nobody_has),
         cmocka_unit_test(oobleck_makes_new_pipelines_of_those_who_come),
+        cmocka_unit_test(oobleck_keeps_one_pipeline_more_than_its_fault_threshold),
         cmocka_unit_test(oobleck_waits_below_the_least_number_of_nodes),
         cmocka_unit_test(recycle_asks_the_planner_and_stays_at_its_own_ceiling),
         cmocka_unit_test(rerouting_stops_for_detection_groups_and_copies),
+        cmocka_unit_test(one_source_sends_to_one_after_the_other),
         cmocka_unit_test(a_stage_without_a_replica_goes_back_to_the_checkpoint),
         cmocka_unit_test(a_replacement_in_the_same_moment_does_not_bring_the_state_back),
         cmocka_unit_test(the_dead_of_the_start_cost_no_stop_but_speed),

@@ -79,7 +79,14 @@ static struct exact_world random_world(struct rng_stream *r) {
                                               .after_input = 1 + rng_below(r, full)};
     }
     if (pipelines > 1 && rng_below(r, 3) > 0) exact_world_kill(&w, 0, (uint32_t)rng_below(r, stages));
-    if (rng_below(r, 4) > 0) exact_world_limit(&w, 4 + rng_below(r, 6));
+    uint64_t one = 4; /* micro-batch must fit, with all its chunks on one worker */
+    for (uint64_t i = 0; rng_below(r, 4) == 0 && i < 3; i++) { /* somebody of another stage helps */
+        one = 16;
+        uint64_t cell = rng_below(r, (uint64_t)pipelines * stages * microbatches);
+        uint32_t helper = (uint32_t)rng_below(r, (uint64_t)pipelines * stages);
+        if (w.route->alive[helper]) w.route->host[cell] = helper;
+    }
+    if (rng_below(r, 4) > 0) exact_world_limit(&w, one + rng_below(r, 6));
     return w;
 }
 

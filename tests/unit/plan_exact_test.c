@@ -249,7 +249,8 @@ static void all_ways_agree_where_memory_is_a_sum(void **state) {
             w.costs.chunk[c].after_input = 1 + rng_below(&r, 3);
         }
         exact_world_kill(&w, 0, (uint32_t)rng_below(&r, 2));
-        exact_world_limit(&w, 4 + rng_below(&r, 5));
+        if (seed % 3 == 0) w.route->host[plan_route_cell(w.route, 1, 1, 0)] = 2; /* the stage before helps */
+        exact_world_limit(&w, (seed % 3 == 0 ? 6 : 4) + rng_below(&r, 5));
         struct plan_exact_options o = options_of(PLAN_Z3, PLAN_SPLIT, rng_below(&r, 2) == 0);
         o.free_route = rng_below(&r, 3) == 0;
         struct plan_exact_result branched = solve_by(&w, &o, false), z3 = solve_by(&w, &o, true);
