@@ -130,10 +130,10 @@ struct pawl_plan_summary {
     double fault_free;  /* period of the same policy without failures, by formula or bound; for comparison */
     double planning_ms; /* all of it: bound and check included */
     double check_ms;    /* of it, the independent checker */
-    bool proven;        /* period = lower_bound, or a solver proved it */
+    bool proven;        /* period = lower_bound, or a solver proved it: of all that the policy may do */
     bool exact;         /* an exact engine ran */
-    double exact_s, exact_bound;
-    const char *engine; /* "rule", "list", "list+search", "z3", "cbc" */
+    double exact_s, exact_bound; /* of the order for who executes what in this plan */
+    const char *engine;          /* "rule", "list", "list+search", "z3", "cbc" */
     uint64_t instructions;
     uint32_t move_count, shared_count;
     uint32_t recomputed, offloaded; /* micro-batches */

@@ -219,14 +219,20 @@ static const char *engine_of(const struct make *m) {
     return m->searched ? "list+search" : "list";
 }
 
+/* A solver orders the work of live homes where it is, and may place orphans among peers: all that a policy
+ * may do, but for pawl where others help, or where slow workers give work of their own away. */
+static bool solver_saw_all(const struct make *m) {
+    return make_peers_only(m) && (m->request->policy != PAWL_POLICY_PAWL || m->costs->slow == NULL);
+}
+
 static pawl_code summarize(struct make *m, struct pawl_plan *p) {
     const struct pawl_plan_request *r = m->request;
     struct pawl_plan_summary *s = &p->summary;
     uint64_t fault_free = 0, bound = m->bound;
     pawl_code code = make_fault_free(m, &fault_free);
     if (code != PAWL_OK) return code;
-    if (m->exact_ran && m->helper_count == 0 && make_peers_only(m) && m->exact.bound > bound)
-        bound = m->exact.bound;
+    bool whole = m->exact_ran && solver_saw_all(m);
+    if (whole && m->exact.bound > bound) bound = m->exact.bound;
     *s = (struct pawl_plan_summary){
         .policy = r->policy,
         .pipelines = r->pipelines,
@@ -237,7 +243,7 @@ static pawl_code summarize(struct make *m, struct pawl_plan *p) {
         .makespan = to_time(m->times.makespan),
         .lower_bound = to_time(bound),
         .fault_free = to_time(fault_free),
-        .proven = m->times.period <= bound || (m->exact_ran && m->exact.proven),
+        .proven = m->times.period <= bound || (whole && m->exact.proven),
         .exact = m->exact_ran,
         .exact_s = m->exact.seconds,
         .exact_bound = to_time(m->exact.bound),

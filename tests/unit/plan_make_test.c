@@ -490,6 +490,30 @@ static void pawl_is_never_longer_than_recycle(void **state) {
     }
 }
 
+static void a_solver_proves_a_plan_only_where_it_saw_all_that_may_be_done(void **state) {
+    (void)state;
+    struct pawl_worker_at dead = {1, 2};
+    struct pawl_plan_request r = small(PAWL_POLICY_RECYCLE);
+    r.dead = &dead;
+    r.dead_count = 1;
+    r.exact = true;
+    r.time_limit_s = 5;
+    struct pawl_plan *plan = NULL;
+    struct pawl_error e = {0};
+    pawl_code code = pawl_plan_make(&r, &plan, &e);
+    if (code == PAWL_UNSUPPORTED) skip();
+    if (code != PAWL_OK) fail_msg("%s", e.text);
+    assert_true(pawl_plan_summary(plan)->proven);
+    pawl_plan_free(plan);
+    r.policy = PAWL_POLICY_PAWL; /* with helpers, whose number no solver looks at */
+    plan = made(&r);
+    const struct pawl_plan_summary *s = pawl_plan_summary(plan);
+    assert_true(s->shared_count > 0 && s->period > s->lower_bound);
+    assert_double(s->exact_bound, s->period, 0);
+    assert_false(s->proven);
+    pawl_plan_free(plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_sizes_are_refused),
@@ -510,6 +534,7 @@ int main(void) {
         cmocka_unit_test(what_may_be_used_where_memory_is_short_never_makes_a_plan_longer),
         cmocka_unit_test(a_move_is_not_made_where_helpers_do_as_well),
         cmocka_unit_test(a_move_that_pays_is_made_by_pawl_too),
+        cmocka_unit_test(a_solver_proves_a_plan_only_where_it_saw_all_that_may_be_done),
         cmocka_unit_test(the_state_that_a_helper_copies_takes_from_its_memory),
         cmocka_unit_test(pawl_is_never_longer_than_recycle),
     };
