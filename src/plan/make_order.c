@@ -99,6 +99,7 @@ static bool has_orphans(const struct make *m) {
 pawl_code make_exact(struct make *m) {
     const struct pawl_plan_request *r = m->request;
     struct pawl_plan_request copy = *r;
+    struct pawl_error why = {0};
     struct plan_exact_options options = {
         .engine = r->engine != NULL && strcmp(r->engine, "cbc") == 0 ? PLAN_CBC : PLAN_Z3,
         .list = m->list,
@@ -110,8 +111,17 @@ pawl_code make_exact(struct make *m) {
     options.bound = options.free_route
                         ? plan_bound_peers(m->costs, r->microbatches, m->normal.alive, &m->list)
                         : plan_bound_route(m->route, m->costs, &m->list);
-    pawl_code code = plan_exact(m->route, m->costs, m->ir, &options, &m->exact, m->e);
+    pawl_code code = plan_exact_built(options.engine, m->e);
     if (code != PAWL_OK) return code;
+    code = plan_exact(m->route, m->costs, m->ir, &options, &m->exact, &why);
+    if (code == PAWL_UNSUPPORTED) { /* too large, for one: the plan that there is stands */
+        make_warn(m, "%s", why.text);
+        return PAWL_OK;
+    }
+    if (code != PAWL_OK) {
+        *m->e = why;
+        return code;
+    }
     m->exact_ran = true;
     ir_plan_free(m->ir);
     m->ir = m->exact.plan;

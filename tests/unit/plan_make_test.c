@@ -514,6 +514,25 @@ static void a_solver_proves_a_plan_only_where_it_saw_all_that_may_be_done(void *
     pawl_plan_free(plan);
 }
 
+static void what_is_too_large_to_prove_is_planned_all_the_same(void **state) {
+    (void)state;
+    struct pawl_plan_request r = {
+        .pipelines = 8, .stages = 8, .microbatches = 32, .policy = PAWL_POLICY_RECYCLE};
+    struct pawl_error e = {0};
+    r.memory = 8;
+    r.failures = 1;
+    r.exact = true;
+    r.time_limit_s = 1;
+    struct pawl_plan *plan = NULL;
+    pawl_code code = pawl_plan_make(&r, &plan, &e);
+    if (code == PAWL_UNSUPPORTED) skip(); /* no solver built in */
+    if (code != PAWL_OK) fail_msg("%s", e.text);
+    const char *warnings = pawl_plan_warnings(plan);
+    if (strstr(warnings, "6144 tasks are too many to prove anything") == NULL) fail_msg("\"%s\"", warnings);
+    assert_false(pawl_plan_summary(plan)->exact);
+    pawl_plan_free(plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_sizes_are_refused),
@@ -537,6 +556,7 @@ int main(void) {
         cmocka_unit_test(a_solver_proves_a_plan_only_where_it_saw_all_that_may_be_done),
         cmocka_unit_test(the_state_that_a_helper_copies_takes_from_its_memory),
         cmocka_unit_test(pawl_is_never_longer_than_recycle),
+        cmocka_unit_test(what_is_too_large_to_prove_is_planned_all_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
