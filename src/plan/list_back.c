@@ -123,10 +123,13 @@ static void set_releases(struct list_pass *s) {
     uint64_t reach = 0;
     for (uint32_t c = 0; c + 1 < p->chunks; c++)
         reach += p->costs->chunk[c].forward + p->costs->chunk[c].send_forward;
+    bool apart = p->options->staggered && p->chunks == p->route->stages;
+    uint64_t left = 0;
     for (uint32_t w = 0; w < p->workers; w++) {
-        s->release[w] = p->options->staggered && p->chunks == p->route->stages ? reach : 0;
-        for (uint32_t c = 0; c < w % p->route->stages && s->release[w] > 0; c++)
-            s->release[w] -= p->costs->chunk[c].forward + p->costs->chunk[c].send_forward;
+        uint32_t stage = w % p->route->stages;
+        const struct sim_chunk *before = &p->costs->chunk[stage == 0 ? 0 : stage - 1];
+        left = stage == 0 ? reach : left - (before->forward + before->send_forward);
+        s->release[w] = apart ? left : 0;
         if (s->release[w] > 0) list_event_push(s, s->release[w], list_code(w, LIST_WAKE));
     }
 }
