@@ -49,7 +49,7 @@ pawl_code make_open(struct make *m);
 pawl_code make_attempt(struct make *m);
 void make_forget(struct make *m);
 void make_close(struct make *m);
-/* make_no_longer.c: pawl's plan in `m`, or recycle's where that is shorter. */
+/* make_no_longer.c: the plan in `m`, or that of the policy before it where that is shorter. */
 pawl_code make_no_longer(struct make *m);
 
 /* make_check.c: the request as such; ARGUMENT names the field. Also sets the defaults in `m`. */
