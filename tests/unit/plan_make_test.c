@@ -536,6 +536,15 @@ static void a_solver_proves_a_plan_only_where_it_saw_all_that_may_be_done(void *
     if (code != PAWL_OK) fail_msg("%s", e.text);
     assert_true(pawl_plan_summary(plan)->proven);
     pawl_plan_free(plan);
+    struct pawl_plan_request alone = {
+        .pipelines = 1, .stages = 4, .microbatches = 8, .policy = PAWL_POLICY_PAWL};
+    alone.exact = true;
+    alone.memory = 3;
+    plan = made(&alone); /* nobody helps: proven among plans of which that is true */
+    assert_true(pawl_plan_summary(plan)->proven);
+    assert_double(pawl_plan_summary(plan)->lower_bound, pawl_plan_summary(plan)->period, 0);
+    assert_non_null(strstr(pawl_plan_warnings(plan), "work of its own stage"));
+    pawl_plan_free(plan);
     r.policy = PAWL_POLICY_PAWL; /* with helpers, whose number no solver looks at */
     plan = made(&r);
     const struct pawl_plan_summary *s = pawl_plan_summary(plan);
