@@ -35,10 +35,6 @@ static bool gains(uint64_t now, uint64_t before, double min_gain) {
     return (double)now <= (double)before * (1 - min_gain);
 }
 
-static bool is_stopped(const struct make *m) {
-    return m->request->stop != NULL && *(const volatile bool *)m->request->stop;
-}
-
 /* What a worker's device has left for one more chunk: beside its own state, and a micro-batch of each. */
 static pawl_code find_room(const struct make *m, uint64_t **out) {
     *out = NULL;
@@ -69,7 +65,7 @@ static pawl_code find_candidates(struct make *m, const uint64_t *room, struct ca
     if (most > WALK_MAX / stages) most = WALK_MAX / stages;
     struct pool all = {m->costs, m->normal.alive, 0, stages};
     uint64_t least = pool_time(&all, m->request->microbatches); /* no load is below */
-    while (next <= most && out->count < CANDIDATES_MAX && useless <= stages && !is_stopped(m) &&
+    while (next <= most && out->count < CANDIDATES_MAX && useless <= stages && !make_is_stopped(m) &&
            gains(least, best, m->help_gain)) {
         struct plan_share s = {0};
         pawl_code code =
@@ -154,7 +150,7 @@ static pawl_code try_candidates(struct make *m, struct candidates *c, const uint
     }
     pawl_code code = PAWL_OK;
     uint32_t first = c->count > ORDERED_MAX ? c->count - ORDERED_MAX : 0;
-    for (uint32_t i = first; code == PAWL_OK && i < c->count && !is_stopped(m); i++)
+    for (uint32_t i = first; code == PAWL_OK && i < c->count && !make_is_stopped(m); i++)
         code = try_candidate(m, &c->share[i], room, limit);
     free(limit);
     return code;
