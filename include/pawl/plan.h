@@ -56,7 +56,7 @@ pawl_code pawl_profile_uniform(uint32_t stages, double forward, double input_gra
 /* A YAML or JSON file; every field is checked; errors (FORMAT) name file, line and field. */
 pawl_code pawl_profile_read(const char *path, struct pawl_profile **out, struct pawl_error *e);
 /* Built in, by stated formulas (docs/planning.md), cut into `stages`; NOT_FOUND lists the names.
- * pawl_profile_names: null-ended, static. */
+ * Letter case aside. pawl_profile_names: null-ended, static. */
 pawl_code pawl_profile_builtin(const char *name, uint32_t stages, struct pawl_profile **out,
                                struct pawl_error *e);
 const char *const *pawl_profile_names(void);
@@ -92,6 +92,13 @@ pawl_code pawl_policy_parse(const char *name, enum pawl_policy *out, struct pawl
 struct pawl_worker_at {
     uint32_t pipeline, stage; /* from 0 */
 };
+
+/* Most that can be planned and simulated; what a plan of all of them would be is refused by its size. */
+#define PAWL_PIPELINES_MAX    4096u
+#define PAWL_STAGES_MAX       1024u
+#define PAWL_MICROBATCHES_MAX 16384u
+#define PAWL_WORKERS_MAX      65536u
+#define PAWL_CHUNKS_MAX       64u /* of one stage */
 
 struct pawl_plan_request {
     uint32_t pipelines, stages, microbatches;
