@@ -67,9 +67,10 @@ static const struct argp_option option_list[] = {
     {"burst", KEY_BURST, "N", 0, "So many fail at once (1)", 1},
     {"seed", KEY_SEED, "K", 0, "Of what is drawn (0)", 1},
     {0, 0, 0, 0, "The job:", 2},
-    {"pipelines", KEY_PIPELINES, "D", 0, "Data-parallel replicas of the model (4)", 2},
-    {"stages", KEY_STAGES, "P", 0, "Stages of each pipeline (8)", 2},
-    {"microbatches", KEY_MICROBATCHES, "M", 0, "Micro-batches of each pipeline in an iteration (4 P)", 2},
+    {"pipelines", KEY_PIPELINES, "D", 0, "Data-parallel replicas of the model, to 4096 (4)", 2},
+    {"stages", KEY_STAGES, "P", 0, "Stages of each pipeline, to 1024 (8)", 2},
+    {"microbatches", KEY_MICROBATCHES, "M", 0,
+     "Micro-batches of each pipeline in an iteration, to 16384 (4 P)", 2},
     {"profile", KEY_PROFILE, "FILE", 0,
      "Times and memory: a file (docs/formats/profile.md), or a built-in model (gpt3-6.7b)", 2},
     {0, 0, 0, 0, "What is done about it:", 3},
@@ -83,7 +84,7 @@ static const struct argp_option option_list[] = {
     {0, 0, 0, 0, "Output:", 4},
     {"format", KEY_FORMAT, "NAME", 0, "text, json or svg (text)", 4},
     {"json", KEY_JSON, NULL, 0, "The same as --format json", 4},
-    {0, 'o', "FILE", 0, "Write there, in one step, instead of the standard output", 4},
+    {0, 'o', "FILE", 0, "Write there, in one step, instead of the standard output, which is also -", 4},
     {"quiet", 'q', NULL, 0, "No progress on the standard error output", 4},
     {"help", 'h', NULL, 0, "Print this text, and stop", 4},
     {0},
@@ -201,7 +202,7 @@ static error_t parse_failures(struct arguments *a, int key, char *arg) {
     case KEY_REPAIR:
         return cli_take_seconds(&a->problem, "repair", arg, &r->repair_s), 0;
     case KEY_BURST:
-        return cli_take_count(&a->problem, "burst", arg, UINT32_MAX, &r->burst), 0;
+        return cli_take_count(&a->problem, "burst", arg, PAWL_WORKERS_MAX, &r->burst), 0;
     case KEY_SEED:
         return cli_take_seed(&a->problem, "seed", arg, &r->seed), 0;
     default:
@@ -213,11 +214,11 @@ static error_t parse_job(struct arguments *a, int key, char *arg) {
     struct pawl_sim_request *r = &a->request;
     switch (key) {
     case KEY_PIPELINES:
-        return cli_take_count(&a->problem, "pipelines", arg, UINT32_MAX, &r->pipelines), 0;
+        return cli_take_count(&a->problem, "pipelines", arg, PAWL_PIPELINES_MAX, &r->pipelines), 0;
     case KEY_STAGES:
-        return cli_take_count(&a->problem, "stages", arg, UINT32_MAX, &r->stages), 0;
+        return cli_take_count(&a->problem, "stages", arg, PAWL_STAGES_MAX, &r->stages), 0;
     case KEY_MICROBATCHES:
-        return cli_take_count(&a->problem, "microbatches", arg, UINT32_MAX, &r->microbatches), 0;
+        return cli_take_count(&a->problem, "microbatches", arg, PAWL_MICROBATCHES_MAX, &r->microbatches), 0;
     case KEY_PROFILE:
         return a->profile = arg, 0;
     case KEY_POLICIES:
@@ -275,7 +276,7 @@ static void complete(struct arguments *a) {
                  kinds == 0 ? "give one" : "give only one");
     if (r->pipelines == 0) r->pipelines = 4;
     if (r->stages == 0) r->stages = 8;
-    if (r->microbatches == 0) r->microbatches = r->stages <= UINT32_MAX / 4 ? 4 * r->stages : UINT32_MAX;
+    if (r->microbatches == 0) r->microbatches = 4 * r->stages;
     r->every_s = a->every.value, r->every_count = a->every.count;
     r->dead_share = a->dead.value, r->dead_share_count = a->dead.count;
     r->sets = a->sets;
