@@ -124,6 +124,17 @@ static bool take_list(struct arguments *a, const char *option, char *text, struc
     return true;
 }
 
+/* In the words of the option: the library's bounds are shares of 1. */
+static pawl_code parse_dead(const char *text, double *out, struct pawl_error *e) {
+    pawl_code code = pawl_parse_share(text, out, e);
+    if (code != PAWL_OK || (*out > 0 && *out < 1)) return code;
+    snprintf(
+        e->text, sizeof e->text,
+        "\"%.60s\": somebody must live, and somebody must be dead: give shares above 0%% and below 100%%",
+        text);
+    return PAWL_ARGUMENT;
+}
+
 static void take_policies(struct arguments *a, const char *text) {
     free(a->policy_list);
     a->policy_list = strdup(text);
@@ -195,7 +206,7 @@ static error_t parse_failures(struct arguments *a, int key, char *arg) {
     case KEY_MTBF:
         return cli_take_seconds(&a->problem, "mtbf", arg, &r->mtbf_s), 0;
     case KEY_DEAD:
-        return (void)take_list(a, "dead", arg, &a->dead, pawl_parse_share), 0;
+        return (void)take_list(a, "dead", arg, &a->dead, parse_dead), 0;
     case KEY_HOURS:
         return take_hours(a, arg), 0;
     case KEY_REPAIR:

@@ -85,9 +85,14 @@ static pawl_code draw_by_chance(struct drawing *d, struct pawl_error *e) {
     return code;
 }
 
+uint32_t fleet_dead_count(double share, uint32_t machines) {
+    uint32_t count = (uint32_t)llround(share * machines);
+    return count > 0 ? count : 1;
+}
+
+/* One after the other from one stream: with the same seed a larger share has everybody of a smaller one. */
 static pawl_code draw_dead(struct drawing *d, struct pawl_error *e) {
-    uint32_t count = (uint32_t)llround(d->rates->dead_share * d->rates->machines);
-    return lose(d, 0, count > 0 ? count : 1, e);
+    return lose(d, 0, fleet_dead_count(d->rates->dead_share, d->rates->machines), e);
 }
 
 pawl_code fleet_events_draw(const struct fleet_rates *rates, struct fleet_events *out, struct pawl_error *e) {

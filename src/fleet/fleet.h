@@ -41,7 +41,8 @@ struct fleet_rates {
     double seconds;
     double every_s;    /* evenly; or */
     double mtbf_s;     /* of one machine, Poisson; or */
-    double dead_share; /* from the start on: so many drawn at random, rounded to the nearest, at least 1 */
+    double dead_share; /* from the start on: so many drawn at random, rounded to the nearest, at least 1; the
+                          same seed draws the same ones first, so that more dead include the fewer */
     double repair_s;   /* 0: nobody returns */
     uint32_t burst;
     uint64_t seed;
