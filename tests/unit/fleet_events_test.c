@@ -232,6 +232,38 @@ static void a_share_is_dead_from_the_start_at_least_one(void **state) {
     }
 }
 
+static bool is_lost(const struct fleet_events *events, uint32_t machine) {
+    for (uint32_t i = 0; i < events->count; i++)
+        if (events->event[i].machine == machine) return true;
+    return false;
+}
+
+static void more_dead_include_the_fewer_and_another_seed_has_others(void **state) {
+    (void)state;
+    bool differs = false;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct fleet_rates rates = {.machines = 16, .seconds = 10, .dead_share = 0.05, .seed = seed};
+        struct fleet_events few = draw(&rates);
+        for (double share = 0.1; share < 0.95; share += 0.1) {
+            rates.dead_share = share;
+            struct fleet_events more = draw(&rates);
+            assert_true(more.count >= few.count);
+            for (uint32_t i = 0; i < few.count; i++)
+                if (!is_lost(&more, few.event[i].machine))
+                    fail_msg("seed %u: %u is dead of %u, not of %u", (unsigned)seed, few.event[i].machine,
+                             few.count, more.count);
+            fleet_events_close(&few);
+            few = more;
+        }
+        rates.seed = seed + 1, rates.dead_share = 0.05;
+        struct fleet_events other = draw(&rates);
+        differs = differs || other.event[0].machine != few.event[0].machine;
+        fleet_events_close(&few);
+        fleet_events_close(&other);
+    }
+    assert_true(differs);
+}
+
 static void a_rate_beyond_all_use_is_refused(void **state) {
     (void)state;
     struct fleet_rates rates = {.machines = 3, .seconds = 1e9, .every_s = 1e-3};
@@ -256,6 +288,7 @@ int main(void) {
         cmocka_unit_test(nobody_is_left_to_fail_when_all_are_gone),
         cmocka_unit_test(every_machine_fails_once_in_its_mean_time),
         cmocka_unit_test(a_share_is_dead_from_the_start_at_least_one),
+        cmocka_unit_test(more_dead_include_the_fewer_and_another_seed_has_others),
         cmocka_unit_test(a_rate_beyond_all_use_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
