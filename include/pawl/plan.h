@@ -231,10 +231,10 @@ pawl_code pawl_sim_stops(FILE *out, struct pawl_error *e);
 
 struct pawl_sim_row { /* one policy in one scenario */
     const char *scenario, *policy;
-    double seconds;    /* simulated */
-    double goodput;    /* micro-batches that counted, per second */
-    double relative;   /* ... over a cluster that never fails, of the same policy's fault-free schedule ... */
-    double throughput; /* per second of running: without stops and lost work */
+    double seconds;  /* simulated */
+    double goodput;  /* micro-batches that counted, per second */
+    double relative; /* ... over the fastest of the same policy: with everybody there, or ever in this row */
+    double throughput;   /* per second of running: without stops and lost work */
     double availability; /* share of the time in which it ran */
     double ettr;         /* useful time over all time: 1 - stops, lost work, saving */
     double lost_s, stopped_s, saving_s,

@@ -20,6 +20,8 @@ struct engine {
     uint32_t event_count;
     uint32_t *lost, *joined; /* [machines] of the change at hand */
     double iteration_s;
+    double fastest_rate; /* that it ever had */
+    const char *note;    /* why it cannot run now, if the policy says it */
     struct clockwork clock;
     double machine_s;
     struct fleet_run *run;
@@ -103,7 +105,8 @@ static void set_rate(struct engine *g, const struct fleet_answer *answer) {
     double rate = answer->iteration_ns > 0 ? (double)g->job->batch / g->iteration_s : 0;
     struct fleet_saving saving = fleet_job_saving(g->job, g->policy->name, g->iteration_s);
     clockwork_set(&g->clock, rate, &saving);
-    if (answer->note != NULL) g->run->row.note = answer->note;
+    g->fastest_rate = fmax(g->fastest_rate, rate);
+    g->note = answer->note;
 }
 
 static void apply(struct engine *g, const struct fleet_answer *answer) {
@@ -169,27 +172,47 @@ static pawl_code run_events(struct engine *g, const struct fleet_events *events,
     return code == PAWL_OK ? add_sample(g) : code;
 }
 
-/* What a cluster makes that never fails and never saves. */
-static pawl_code fault_free(struct engine *g, uint32_t machines, double *rate) {
+/* A cluster that never fails and never saves. */
+struct ideal {
+    double rate;
+    const char *note; /* why even it cannot run, or null */
+};
+
+static pawl_code fault_free(struct engine *g, uint32_t machines, struct ideal *out) {
     struct fleet_answer answer = {0};
     void *state = NULL;
     bool *all = (bool *)malloc(machines);
     if (all == NULL) return error_set(g->e, PAWL_MEMORY, 0, "no memory for %u machines", machines);
     memset(all, true, machines);
     pawl_code code = g->policy->start(g->job, all, &state, &answer, g->e);
-    *rate = answer.iteration_ns > 0 ? (double)g->job->batch / ((double)answer.iteration_ns * FLEET_NS) : 0;
+    uint64_t ns = answer.iteration_ns, best = 0;
+    if (code == PAWL_OK && g->policy->best_ns != NULL) best = g->policy->best_ns(state);
+    if (best > 0 && (ns == 0 || best < ns)) ns = best;
+    out->rate = ns > 0 ? (double)g->job->batch / ((double)ns * FLEET_NS) : 0;
+    out->note = answer.note;
     g->policy->close(state);
     free(all);
     return code;
 }
 
-static void finish_row(struct engine *g, double seconds, double free_rate) {
+/* Why nothing counted. What it could not do for a while is no reason. */
+static const char *note_of(const struct engine *g, const struct ideal *ideal) {
+    if (g->clock.at.counted > 0) return "";
+    if (ideal->rate == 0) return ideal->note != NULL ? ideal->note : "cannot run: not even with all machines";
+    if (g->alive_count == 0) return "cannot run: no machine is left";
+    if (g->clock.rate > 0) return "nothing counts: it stood still or lost all that it did";
+    return g->note != NULL ? g->note : "cannot run: too few machines";
+}
+
+static void finish_row(struct engine *g, double seconds, const struct ideal *ideal) {
     struct pawl_sim_row *row = &g->run->row;
     const struct clockwork *c = &g->clock;
+    /* What it did with fewer machines it could do with all, whatever a planner's heuristic finds for all. */
+    double best_rate = fmax(ideal->rate, g->fastest_rate);
     row->policy = g->policy->name;
     row->seconds = seconds;
     row->goodput = c->at.counted / seconds;
-    row->relative = free_rate > 0 ? row->goodput / free_rate : 0;
+    row->relative = best_rate > 0 ? fmin(row->goodput / best_rate, 1) : 0; /* above it by rounding alone */
     row->throughput = c->at.useful_s > 0 ? c->at.counted / c->at.useful_s : 0;
     row->availability = (c->at.useful_s + c->lost_s + c->saving_s) / seconds;
     row->ettr = c->at.useful_s / seconds;
@@ -198,8 +221,7 @@ static void finish_row(struct engine *g, double seconds, double free_rate) {
     row->worker_hours = g->machine_s / 3600;
     double price = row->worker_hours * fleet_job_constant(g->job, "common", "price_per_hour");
     row->cost = c->at.counted > 0 ? price / c->at.counted * 1e6 : 0;
-    /* What it could not do for a while is no reason why it cannot run. */
-    if (row->note == NULL || c->at.counted > 0) row->note = "";
+    row->note = note_of(g, ideal);
 }
 
 static void engine_close(struct engine *g) {
@@ -216,7 +238,7 @@ pawl_code fleet_engine_run(const struct fleet_job *job, const struct fleet_polic
                            struct fleet_run *out, struct pawl_error *e) {
     uint32_t machines = events->machines;
     struct engine g = {.job = job, .policy = policy, .run = out, .e = e};
-    double free_rate = 0;
+    struct ideal ideal = {0};
     *out = (struct fleet_run){0};
     clockwork_init(&g.clock);
     g.alive = (bool *)calloc(machines, sizeof *g.alive);
@@ -227,8 +249,8 @@ pawl_code fleet_engine_run(const struct fleet_job *job, const struct fleet_polic
         code = error_set(e, PAWL_MEMORY, 0, "no memory for %u machines", machines);
     if (code == PAWL_OK) code = make_events(&g, events);
     if (code == PAWL_OK) code = run_events(&g, events, seconds, stop);
-    if (code == PAWL_OK) code = fault_free(&g, machines, &free_rate);
-    if (code == PAWL_OK) finish_row(&g, seconds, free_rate);
+    if (code == PAWL_OK) code = fault_free(&g, machines, &ideal);
+    if (code == PAWL_OK) finish_row(&g, seconds, &ideal);
     engine_close(&g);
     if (code != PAWL_OK) {
         free(out->samples);

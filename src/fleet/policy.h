@@ -96,6 +96,9 @@ struct fleet_policy {
     pawl_code (*change)(void *state, const struct fleet_change *change, struct fleet_answer *out,
                         struct pawl_error *e);
     void (*close)(void *state); /* accepts null */
+    /* Of a state with everybody there: ns of an iteration of the fastest layout that it could have; null:
+     * that of `start`. */
+    uint64_t (*best_ns)(void *state);
 };
 extern const struct fleet_policy fleet_fault_scaled, fleet_drop_replica, fleet_checkpoint_restart,
     fleet_oobleck, fleet_bamboo, fleet_varuna, fleet_recycle, fleet_pawl;

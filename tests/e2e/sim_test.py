@@ -97,6 +97,19 @@ class Rows(SimCase):
             self.assertEqual((row["failures"], row["stops"], row["lost_s"], row["stopped_s"]), (0, 0, 0, 0))
             self.assertGreater(row["relative"], 0.9)
 
+    def test_oobleck_s_ideal_is_its_best_layout_with_or_without_failures(self):
+        for microbatches in (4, 8, 16):
+            job = ["--pipelines", 16, "--stages", 2, "--microbatches", microbatches, "--profile", "gpt3-3.35b",
+                   "--hours", 48, "--policies", "oobleck"]
+            failing, [never] = self.rows("--rate", "6h,3h", "--repair", "4h", *job), self.rows("--rate", "100h", *job)
+            for row in failing:
+                self.assertLess(row["relative"], 1)
+                self.assertAlmostEqual(row["goodput"] / row["relative"], never["goodput"] / never["relative"], 9)
+
+    def test_who_has_no_machine_left_says_so(self):
+        rows = self.rows("--mtbf", "1s", "--hours", 1, "--pipelines", 4, "--stages", 4, "--microbatches", 16)
+        self.assertEqual({row["note"] for row in rows if row["goodput"] == 0}, {"cannot run: no machine is left"})
+
     def test_a_profile_of_a_file_is_used(self):
         profile = self.file("pawl_profile: 1\nunit: s\nunit_s: 1\nstages:\n"
                             "- {forward: 1, input_grad: 1, weight_grad: 1, layers: 2, repeat: 3}\n"

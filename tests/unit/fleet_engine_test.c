@@ -138,6 +138,31 @@ static void who_cannot_run_at_all_says_why(void **state) {
     kit_close(&k);
 }
 
+static void who_ran_out_of_machines_says_so(void **state) {
+    (void)state;
+    struct fleet_kit k;
+    struct fleet_event list[] = {{1, 0, false}, {2, 1, false}, {3, 2, false}, {4, 3, false}};
+    struct fleet_events events = {.event = list, .count = 4, .machines = 4, .present = 4};
+    open_plain(&k);
+    for (const char *const *name = pawl_sim_policies(); *name != NULL; name++) {
+        struct fleet_run r = run(&k, *name, &events, 100);
+        if (r.row.goodput > 0)
+            assert_string_equal(r.row.note, "");
+        else
+            assert_string_equal(r.row.note, "cannot run: no machine is left");
+        free(r.samples);
+    }
+    events.count = 3; /* one is left, of pipelines of two */
+    struct fleet_run r = run(&k, "drop-replica", &events, 100);
+    assert_string_equal(r.row.note, "cannot run: too few machines");
+    free(r.samples);
+    events.count = 1; /* the end comes in its stop */
+    r = run(&k, "drop-replica", &events, 2);
+    assert_string_equal(r.row.note, "nothing counts: it stood still or lost all that it did");
+    free(r.samples);
+    kit_close(&k);
+}
+
 static void a_raised_flag_ends_it(void **state) {
     (void)state;
     struct fleet_kit k;
@@ -220,6 +245,63 @@ static void without_failures_and_saves_everybody_runs_at_full_speed(void **state
     kit_close(&k);
 }
 
+/* A planner that finds a shorter period with a hole than without: of which a policy that has everybody could
+ * make use. */
+static pawl_code ask_oddly(void *context, enum pawl_policy policy, const uint32_t *holes,
+                           struct fleet_period *out, struct pawl_error *e) {
+    pawl_code code = kit_ask(context, policy, holes, out, e);
+    uint64_t mixed = holes[0] * 7 + holes[1] * 5 + holes[2] * 3;
+    out->ns = out->ns / 2 + (10 + mixed) % 11 * 1000000000u;
+    return code;
+}
+
+static void check_relative(struct fleet_kit *k, const struct fleet_events *events, double seconds) {
+    for (const char *const *name = pawl_sim_policies(); *name != NULL; name++) {
+        struct fleet_run r = run(k, *name, events, seconds);
+        if (!(r.row.relative >= 0 && r.row.relative <= 1))
+            fail_msg("%s makes %.17g of its ideal", *name, r.row.relative);
+        for (uint32_t i = 0; i < r.sample_count && r.row.relative > 0; i++)
+            if (r.samples[i].rate > r.row.goodput / r.row.relative * (1 + 1e-12))
+                fail_msg("%s: its ideal is %.17g, and it went at %.17g", *name,
+                         r.row.goodput / r.row.relative, r.samples[i].rate);
+        free(r.samples);
+    }
+}
+
+static void nobody_is_faster_than_its_ideal_whatever_fails(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct fleet_rates rates = {.machines = 24,
+                                    .seconds = 40000,
+                                    .mtbf_s = 20000 * (double)(1 + seed % 7),
+                                    .repair_s = 400 * (double)(1 + seed % 11),
+                                    .burst = 1 + (uint32_t)(seed % 2),
+                                    .seed = seed};
+        struct fleet_events events = draw(&rates);
+        struct fleet_kit k;
+        static const uint32_t stages[] = {3, 4, 6, 8};
+        kit_open(&k, 24 / stages[seed % 4], stages[seed % 4], 2 + (uint32_t)(seed % 9), 2);
+        for (uint32_t s = 0; s < stages[seed % 4]; s++) k.stage[s].forward = 1 + (double)((seed + s) % 3);
+        for (uint32_t i = 0; i < k.constants.count; i++) { /* nothing hides a rate that is too high */
+            const char *name = k.constants.constant[i].name;
+            if (strncmp(name, "checkpoint_every", 16) == 0 || strcmp(name, "ceiling") == 0)
+                k.constants.constant[i].value = 0;
+            else if (strcmp(name, "fault_threshold") == 0)
+                k.constants.constant[i].value = (double)(seed % 3);
+        }
+        kit_job(&k);
+        check_relative(&k, &events, rates.seconds);
+        struct fleet_periods *honest = k.job.periods, *odd = NULL;
+        assert_int_equal(fleet_periods_open(k.job.stages, ask_oddly, &k.job, &odd, NULL), PAWL_OK);
+        k.job.periods = odd;
+        check_relative(&k, &events, rates.seconds);
+        k.job.periods = honest;
+        fleet_periods_close(odd);
+        fleet_events_close(&events);
+        kit_close(&k);
+    }
+}
+
 static void longer_stops_and_more_failures_never_help(void **state) {
     (void)state;
     static const char *const stops[] = {"drop-replica.detect_s", "checkpoint-restart.restart_s",
@@ -274,9 +356,11 @@ int main(void) {
         cmocka_unit_test(a_failure_during_a_stop_makes_it_last_longer_and_loses_nothing_more),
         cmocka_unit_test(a_lost_stage_loses_the_work_since_the_newest_durable_save),
         cmocka_unit_test(who_cannot_run_at_all_says_why),
+        cmocka_unit_test(who_ran_out_of_machines_says_so),
         cmocka_unit_test(a_raised_flag_ends_it),
         cmocka_unit_test(time_adds_up_for_every_policy_and_any_failures),
         cmocka_unit_test(without_failures_and_saves_everybody_runs_at_full_speed),
+        cmocka_unit_test(nobody_is_faster_than_its_ideal_whatever_fails),
         cmocka_unit_test(longer_stops_and_more_failures_never_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
