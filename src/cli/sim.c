@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <pawl/plan.h>
 #include <pawl/tune.h>
@@ -298,16 +299,25 @@ static void complete(struct arguments *a) {
     r->policies = a->policies;
 }
 
-struct progress {
-    int tenth; /* that was last shown */
+struct progress { /* what was last shown, and when */
+    int percent;
+    double at_s;
 };
 
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Every tenth, and whatever there is to say after half a second. */
 static void show_progress(void *context, double share, const char *what) {
     struct progress *p = context;
-    int tenth = (int)(share * 10);
-    if (tenth <= p->tenth) return;
-    p->tenth = tenth;
-    fprintf(stderr, "pawl: sim: %d %%: %s\n", 10 * tenth, what);
+    int percent = (int)(share * 100);
+    bool tenth = percent / 10 > p->percent / 10;
+    if (percent <= p->percent || (!tenth && now_s() - p->at_s < 0.5)) return;
+    *p = (struct progress){percent, now_s()};
+    fprintf(stderr, "pawl: sim: %d %%: %s\n", percent, what);
 }
 
 static int write_sim(const struct arguments *a, const struct pawl_sim *sim) {
@@ -335,7 +345,7 @@ static int simulate(struct arguments *a) {
     struct pawl_profile *profile = NULL;
     struct pawl_sim *sim = NULL;
     struct pawl_error e = {0};
-    struct progress progress = {0};
+    struct progress progress = {.at_s = now_s()};
     pawl_code code = cli_profile_find(a->profile != NULL ? a->profile : "gpt3-6.7b", r->stages, &profile, &e);
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
     r->profile = profile;

@@ -26,6 +26,7 @@ struct engine {
     double machine_s;
     struct fleet_run *run;
     uint32_t sample_room;
+    struct fleet_watch watch;
     struct pawl_error *e;
 };
 
@@ -36,15 +37,31 @@ static int by_time(const void *a, const void *b) {
     return x->machine < y->machine ? -1 : x->machine > y->machine;
 }
 
-/* Events with the time that a coming machine needs; those that are lost before come not at all. */
-static pawl_code make_events(struct engine *g, const struct fleet_events *events) {
-    double ready_s = fleet_job_constant(g->job, "common", "node_ready_s");
-    uint32_t *coming = malloc(((size_t)events->machines + 1) * sizeof *coming);
-    g->event = malloc(((size_t)events->count + 1) * sizeof *g->event);
-    if (coming == NULL || g->event == NULL) {
-        free(coming);
-        return error_set(g->e, PAWL_MEMORY, 0, "no memory for %u events", events->count);
+/* Those with the given `joins`, appended to `out`. */
+static uint32_t pick(const struct fleet_event *from, uint32_t count, bool joins, struct fleet_event *out) {
+    uint32_t picked = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (from[i].machine != FLEET_NONE && from[i].joins == joins) out[picked++] = from[i];
+    return picked;
+}
+
+/* Losses ascend, and so do joins, all of which are equally late: they are merged, since sorting millions
+ * would take seconds in which nobody can be heard. Who changes at one time is put in order of number. */
+static void merge(struct engine *g, const struct fleet_event *lost, uint32_t losses,
+                  const struct fleet_event *come, uint32_t joins) {
+    uint32_t i = 0, k = 0, n = 0;
+    while (i < losses || k < joins)
+        g->event[n++] = k == joins || (i < losses && lost[i].at_s <= come[k].at_s) ? lost[i++] : come[k++];
+    g->event_count = n;
+    for (uint32_t first = 0, end; first < n; first = end) {
+        for (end = first + 1; end < n && g->event[end].at_s == g->event[first].at_s;) end++;
+        if (end - first > 1) qsort(&g->event[first], end - first, sizeof *g->event, by_time);
     }
+}
+
+/* Events with the time that a coming machine needs; those that are lost before come not at all. */
+static void shift_joins(struct engine *g, const struct fleet_events *events, uint32_t *coming) {
+    double ready_s = fleet_job_constant(g->job, "common", "node_ready_s");
     for (uint32_t m = 0; m < events->machines; m++) coming[m] = FLEET_NONE;
     for (uint32_t i = 0; i < events->count; i++) {
         struct fleet_event x = events->event[i];
@@ -61,13 +78,25 @@ static pawl_code make_events(struct engine *g, const struct fleet_events *events
         }
         g->event[g->event_count++] = x;
     }
+}
+
+static pawl_code make_events(struct engine *g, const struct fleet_events *events) {
+    size_t bytes = ((size_t)events->count + 1) * sizeof *g->event;
+    uint32_t *coming = malloc(((size_t)events->machines + 1) * sizeof *coming);
+    struct fleet_event *apart = malloc(bytes);
+    g->event = malloc(bytes);
+    pawl_code code = PAWL_OK;
+    if (coming != NULL && apart != NULL && g->event != NULL) {
+        shift_joins(g, events, coming);
+        uint32_t losses = pick(g->event, g->event_count, false, apart);
+        uint32_t joins = pick(g->event, g->event_count, true, apart + losses);
+        merge(g, apart, losses, apart + losses, joins);
+    } else {
+        code = error_set(g->e, PAWL_MEMORY, 0, "no memory for %u events", events->count);
+    }
     free(coming);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < g->event_count; i++)
-        if (g->event[i].machine != FLEET_NONE) g->event[kept++] = g->event[i];
-    g->event_count = kept;
-    qsort(g->event, kept, sizeof *g->event, by_time);
-    return PAWL_OK;
+    free(apart);
+    return code;
 }
 
 static pawl_code add_sample(struct engine *g) {
@@ -148,18 +177,26 @@ static pawl_code start(struct engine *g, const struct fleet_events *events, uint
     return add_sample(g);
 }
 
-static pawl_code run_events(struct engine *g, const struct fleet_events *events, double seconds,
-                            const bool *stop) {
+/* Changes between two calls of progress: some milliseconds. */
+#define CHANGES_SHOWN 4096u
+
+static pawl_code look_up(struct engine *g, uint32_t changes, double share) {
+    if (g->watch.stop != NULL && *(const volatile bool *)g->watch.stop)
+        return error_set(g->e, PAWL_CANCELLED, 0, "the simulation was stopped");
+    if (g->watch.progress != NULL && changes % CHANGES_SHOWN == 0) g->watch.progress(g->watch.context, share);
+    return PAWL_OK;
+}
+
+static pawl_code run_events(struct engine *g, const struct fleet_events *events, double seconds) {
     struct pawl_sim_row *row = &g->run->row;
-    uint32_t i = 0;
+    uint32_t i = 0, changes = 0;
     pawl_code code = start(g, events, &i);
     while (code == PAWL_OK && i < g->event_count &&
            g->event[i].at_s <= seconds) { /* the last of a trace is at its end */
         struct fleet_change change;
         struct fleet_answer answer = {0};
-        if (stop != NULL && *(const volatile bool *)stop)
-            return error_set(g->e, PAWL_CANCELLED, 0, "the simulation was stopped");
-        code = advance(g, g->event[i].at_s);
+        code = look_up(g, changes++, g->event[i].at_s / seconds);
+        if (code == PAWL_OK) code = advance(g, g->event[i].at_s);
         i = gather(g, i, &change);
         row->failures += change.lost_count;
         row->joins += change.joined_count;
@@ -234,10 +271,11 @@ static void engine_close(struct engine *g) {
 }
 
 pawl_code fleet_engine_run(const struct fleet_job *job, const struct fleet_policy *policy,
-                           const struct fleet_events *events, double seconds, const bool *stop,
+                           const struct fleet_events *events, double seconds, const struct fleet_watch *watch,
                            struct fleet_run *out, struct pawl_error *e) {
     uint32_t machines = events->machines;
     struct engine g = {.job = job, .policy = policy, .run = out, .e = e};
+    if (watch != NULL) g.watch = *watch;
     struct ideal ideal = {0};
     *out = (struct fleet_run){0};
     clockwork_init(&g.clock);
@@ -248,7 +286,7 @@ pawl_code fleet_engine_run(const struct fleet_job *job, const struct fleet_polic
     if (g.alive == NULL || g.lost == NULL || g.joined == NULL)
         code = error_set(e, PAWL_MEMORY, 0, "no memory for %u machines", machines);
     if (code == PAWL_OK) code = make_events(&g, events);
-    if (code == PAWL_OK) code = run_events(&g, events, seconds, stop);
+    if (code == PAWL_OK) code = run_events(&g, events, seconds);
     if (code == PAWL_OK) code = fault_free(&g, machines, &ideal);
     if (code == PAWL_OK) finish_row(&g, seconds, &ideal);
     engine_close(&g);

@@ -46,6 +46,7 @@ struct fleet_rates {
     double repair_s;   /* 0: nobody returns */
     uint32_t burst;
     uint64_t seed;
+    const bool *stop; /* CANCELLED when it is set; or null */
 };
 pawl_code fleet_events_draw(const struct fleet_rates *rates, struct fleet_events *out, struct pawl_error *e);
 void fleet_events_close(struct fleet_events *events);

@@ -192,8 +192,21 @@ static pawl_code make_scenario(const struct running *g, uint32_t scenario, struc
         .repair_s = r->repair_s,
         .burst = r->burst,
         .seed = r->seed,
+        .stop = r->stop,
     };
     return fleet_events_draw(&rates, out, g->e);
+}
+
+struct shown { /* a run among all of them */
+    const struct running *g;
+    const char *what;
+};
+
+static void show_run(void *context, double share) {
+    const struct shown *s = context;
+    const struct pawl_sim_request *r = s->g->request;
+    double rows = (double)s->g->scenarios * r->policy_count;
+    r->progress(r->context, fmin((s->g->done + share) / rows, 1), s->what);
 }
 
 static pawl_code run_policy(struct running *g, const char *scenario, const struct fleet_policy *policy,
@@ -202,11 +215,14 @@ static pawl_code run_policy(struct running *g, const char *scenario, const struc
     struct fleet_run run;
     char what[160];
     snprintf(what, sizeof what, "%s, %s", scenario, policy->name);
-    uint32_t total = g->scenarios * r->policy_count, at = g->done;
-    if (r->progress != NULL) r->progress(r->context, (double)at / total, what);
+    uint32_t at = g->done;
+    struct shown shown = {g, what};
+    struct fleet_watch watch = {
+        .stop = r->stop, .progress = r->progress != NULL ? show_run : NULL, .context = &shown};
+    if (r->progress != NULL) show_run(&shown, 0);
     if (r->stop != NULL && *(const volatile bool *)r->stop)
         return error_set(g->e, PAWL_CANCELLED, 0, "the simulation was stopped");
-    pawl_code code = fleet_engine_run(&g->job, policy, events, seconds, r->stop, &run, g->e);
+    pawl_code code = fleet_engine_run(&g->job, policy, events, seconds, &watch, &run, g->e);
     if (code != PAWL_OK) return code;
     run.row.scenario = strdup(scenario);
     g->sim->rows[at] = run.row;

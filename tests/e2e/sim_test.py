@@ -187,6 +187,18 @@ class Output(SimCase):
         self.assertRegex(pawl(*options).stderr, r"pawl: sim: \d+ %")
         self.assertEqual(pawl(*options, "--quiet").stderr, "")
 
+    def test_progress_is_told_and_a_signal_heard_within_one_long_row(self):
+        process = subprocess.Popen([PAWL, "sim", "--mtbf", "10h", "--repair", "1h", "--hours", "876000", "--stages", "4",
+                                    "--profile", "gpt3-medium", "--policies", "fault-scaled,varuna,bamboo"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        first, second = process.stderr.readline(), process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=60)
+        self.assertRegex(first, r"^pawl: sim: \d+ %: mtbf 10h, fault-scaled$")
+        self.assertRegex(second, r"^pawl: sim: \d+ %: mtbf 10h, fault-scaled$")  # of the same row
+        self.assertEqual((process.returncode, out), (CANCELLED, ""), rest)
+        self.assertIn("stopped", rest)
+
     def test_help_has_examples_that_work_and_exit_codes(self):
         text = pawl("--help").stdout
         self.assertIn("Exit codes:", text)

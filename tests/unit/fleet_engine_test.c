@@ -169,10 +169,70 @@ static void a_raised_flag_ends_it(void **state) {
     struct fleet_event list[] = {{100, 0, false}};
     struct fleet_events events = {.event = list, .count = 1, .machines = 4, .present = 4};
     bool stop = true;
+    struct fleet_watch watch = {.stop = &stop};
     struct fleet_run r;
     open_plain(&k);
-    assert_int_equal(fleet_engine_run(&k.job, &fleet_oobleck, &events, 200, &stop, &r, NULL), PAWL_CANCELLED);
+    assert_int_equal(fleet_engine_run(&k.job, &fleet_oobleck, &events, 200, &watch, &r, NULL),
+                     PAWL_CANCELLED);
     assert_null(r.samples);
+    kit_close(&k);
+}
+
+struct heard {
+    double share;
+    uint32_t calls;
+    bool stop;
+};
+
+static void hear(void *context, double share) {
+    struct heard *h = context;
+    assert_true(share >= h->share && share <= 1);
+    h->share = share;
+    h->stop = ++h->calls == 3;
+}
+
+static void a_long_run_tells_how_far_it_is_and_can_be_stopped_there(void **state) {
+    (void)state;
+    enum { CHANGES = 20000 };
+    struct fleet_kit k;
+    struct fleet_event *list = calloc(CHANGES, sizeof *list);
+    assert_non_null(list);
+    for (uint32_t i = 0; i < CHANGES; i++) list[i] = (struct fleet_event){100.0 * (i + 1), 1, i % 2 == 1};
+    struct fleet_events events = {.event = list, .count = CHANGES, .machines = 4, .present = 4};
+    struct heard heard = {0};
+    struct fleet_watch watch = {.stop = &heard.stop, .progress = hear, .context = &heard};
+    struct fleet_run r;
+    open_plain(&k);
+    assert_int_equal(
+        fleet_engine_run(&k.job, &fleet_fault_scaled, &events, 100.0 * CHANGES, &watch, &r, NULL),
+        PAWL_CANCELLED);
+    assert_int_equal(heard.calls, 3);
+    assert_true(heard.share > 0.1 && heard.share < 0.9);
+    kit_close(&k);
+    free(list);
+}
+
+static void those_who_change_at_one_time_are_one_change_whatever_their_order(void **state) {
+    (void)state;
+    struct fleet_kit k;
+    /* 3 comes at the very time at which 0 and 1 go, 10 s after its event */
+    struct fleet_event a[] = {
+        {100, 3, false}, {150, 3, true}, {160, 1, false}, {160, 0, false}, {170, 2, false}};
+    struct fleet_event b[] = {
+        {100, 3, false}, {150, 3, true}, {160, 0, false}, {160, 1, false}, {170, 2, false}};
+    struct fleet_events first = {.event = a, .count = 5, .machines = 4, .present = 4}, second = first;
+    second.event = b;
+    open_plain(&k);
+    struct fleet_run x = run(&k, "recycle", &first, 400), y = run(&k, "recycle", &second, 400);
+    assert_int_equal(x.sample_count, y.sample_count);
+    for (uint32_t i = 0; i < x.sample_count; i++) {
+        assert_true(x.samples[i].at_s == y.samples[i].at_s && x.samples[i].rate == y.samples[i].rate);
+        assert_int_equal(x.samples[i].alive, y.samples[i].alive);
+    }
+    assert_int_equal(x.row.failures, 4);
+    assert_int_equal(x.row.joins, 1);
+    free(x.samples);
+    free(y.samples);
     kit_close(&k);
 }
 
@@ -358,6 +418,8 @@ int main(void) {
         cmocka_unit_test(who_cannot_run_at_all_says_why),
         cmocka_unit_test(who_ran_out_of_machines_says_so),
         cmocka_unit_test(a_raised_flag_ends_it),
+        cmocka_unit_test(a_long_run_tells_how_far_it_is_and_can_be_stopped_there),
+        cmocka_unit_test(those_who_change_at_one_time_are_one_change_whatever_their_order),
         cmocka_unit_test(time_adds_up_for_every_policy_and_any_failures),
         cmocka_unit_test(without_failures_and_saves_everybody_runs_at_full_speed),
         cmocka_unit_test(nobody_is_faster_than_its_ideal_whatever_fails),

@@ -272,6 +272,17 @@ static void a_rate_beyond_all_use_is_refused(void **state) {
     assert_int_equal(fleet_events_draw(&rates, &events, &e), PAWL_ARGUMENT);
 }
 
+static void a_raised_flag_ends_the_drawing(void **state) {
+    (void)state;
+    bool stop = true;
+    struct fleet_rates rates = {.machines = 3, .seconds = 1e9, .mtbf_s = 1e3, .repair_s = 1, .stop = &stop};
+    struct fleet_events events = {0};
+    assert_int_equal(fleet_events_draw(&rates, &events, NULL), PAWL_CANCELLED);
+    rates.mtbf_s = 0, rates.every_s = 1e3;
+    assert_int_equal(fleet_events_draw(&rates, &events, NULL), PAWL_CANCELLED);
+    assert_null(events.event);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_starts_when_its_places_are_taken),
@@ -290,6 +301,7 @@ int main(void) {
         cmocka_unit_test(a_share_is_dead_from_the_start_at_least_one),
         cmocka_unit_test(more_dead_include_the_fewer_and_another_seed_has_others),
         cmocka_unit_test(a_rate_beyond_all_use_is_refused),
+        cmocka_unit_test(a_raised_flag_ends_the_drawing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
