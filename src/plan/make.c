@@ -132,7 +132,7 @@ static pawl_code run(struct make *m, double *check_ms) {
     pawl_code code = make_open(m);
     if (code == PAWL_OK) code = attempts(m);
     if (code == PAWL_OK) code = make_search(m);
-    if (code == PAWL_OK && m->request->policy == PAWL_POLICY_PAWL) code = make_no_longer(m);
+    if (code == PAWL_OK) code = make_no_longer(m);
     if (code == PAWL_OK && m->request->exact) code = make_exact(m);
     return code == PAWL_OK ? check_plan(m, check_ms) : code;
 }

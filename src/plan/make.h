@@ -26,6 +26,7 @@ struct make {
     struct sim_costs *costs;
     uint32_t *stage_of; /* [chunks], or null: chunk c at stage c */
     bool stay;          /* nobody moves in this attempt */
+    bool own_stages; /* from here on nobody may execute another stage's chunks, though the policy lets them */
     struct plan_normal normal;
     struct plan_route *route;
     struct plan_helper *helpers;
@@ -49,7 +50,7 @@ pawl_code make_open(struct make *m);
 pawl_code make_attempt(struct make *m);
 void make_forget(struct make *m);
 void make_close(struct make *m);
-/* make_no_longer.c: pawl's plan in `m`, or recycle's where that is shorter. */
+/* make_no_longer.c: the plan in `m`, or that of the policy before it where that is shorter. */
 pawl_code make_no_longer(struct make *m);
 
 /* make_check.c: the request as such; ARGUMENT names the field. Also sets the defaults in `m`. */

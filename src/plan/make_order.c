@@ -74,7 +74,7 @@ pawl_code make_search(struct make *m) {
 /* Baselines have one order for a route; the ablations may route orphans as they like, among peers; pawl may
  * also share stages, unless nobody may move. */
 bool make_peers_only(const struct make *m) {
-    return m->request->policy != PAWL_POLICY_PAWL || m->request->no_move;
+    return m->request->policy != PAWL_POLICY_PAWL || m->request->no_move || m->own_stages;
 }
 
 uint64_t make_bound(const struct make *m) {
@@ -108,6 +108,11 @@ pawl_code make_exact(struct make *m) {
         .progress = r->progress != NULL ? report_progress : NULL,
         .context = &copy,
     };
+    if (m->helper_count == 0 && !make_peers_only(m)) {
+        make_warn(m, "exact: among plans in which everybody executes work of its own stage");
+        m->own_stages = true;
+        m->bound = make_bound(m);
+    }
     options.bound = options.free_route
                         ? plan_bound_peers(m->costs, r->microbatches, m->normal.alive, &m->list)
                         : plan_bound_route(m->route, m->costs, &m->list);

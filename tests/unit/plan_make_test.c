@@ -465,16 +465,20 @@ static double period_of(struct pawl_plan_request r, enum pawl_policy policy) {
     return period;
 }
 
-/* Uneven stages with sums at their ends: places for failures and helpers that look good by load are not. */
-static void pawl_is_never_longer_than_recycle(void **state) {
+/* Uneven stages with sums at their ends, tight memory: places for failures, helpers and orders that look good
+ * by rule are not. */
+static void no_policy_is_longer_than_the_one_before_it(void **state) {
     (void)state;
     static const char *const models[] = {"gpt3-medium", "gpt3-6.7b", "megatron-39.1b"};
-    for (uint32_t i = 0; i < 24; i++) {
+    for (uint32_t i = 0; i < 48; i++) {
         struct pawl_profile *profile = NULL;
         struct pawl_plan_request r = {
             .pipelines = 2 + i % 3, .stages = 2 + 2 * (i % 4), .microbatches = 8 + 8 * (i % 3)};
         struct pawl_worker_at dead[] = {{0, r.stages - 1}, {1, r.stages - 1}};
-        assert_int_equal(pawl_profile_builtin(models[i / 8], r.stages, &profile, NULL), PAWL_OK);
+        if (i % 4 == 3)
+            r.memory = 3 + i % 5; /* unit costs */
+        else
+            assert_int_equal(pawl_profile_builtin(models[i / 16], r.stages, &profile, NULL), PAWL_OK);
         r.profile = profile;
         r.failures = 1 + i % 2;
         if (i % 5 == 4) {
@@ -482,10 +486,37 @@ static void pawl_is_never_longer_than_recycle(void **state) {
             r.dead = dead;
             r.dead_count = r.pipelines > 2 ? 2 : 1;
         }
-        double pawl = period_of(r, PAWL_POLICY_PAWL), recycle = period_of(r, PAWL_POLICY_RECYCLE);
-        if (pawl > recycle)
-            fail_msg("case %u, %u x %u x %u of %s: pawl %.6f, recycle %.6f", i, r.pipelines, r.stages,
-                     r.microbatches, profile->name, pawl, recycle);
+        double before = period_of(r, PAWL_POLICY_ADAPTIVE);
+        for (int policy = PAWL_POLICY_DECOUPLED; policy <= PAWL_POLICY_PAWL; policy++) {
+            double period = period_of(r, (enum pawl_policy)policy);
+            if (period > before)
+                fail_msg("case %u, %u x %u x %u: %s %.6f, the policy before it %.6f", i, r.pipelines,
+                         r.stages, r.microbatches, pawl_policy_name((enum pawl_policy)policy), period,
+                         before);
+            before = period;
+        }
+        pawl_profile_free(profile);
+    }
+}
+
+static void without_failures_is_what_the_policy_can_do_with_nobody_dead(void **state) {
+    (void)state;
+    for (int policy = PAWL_POLICY_GPIPE; policy < PAWL_POLICY_COUNT; policy++) {
+        struct pawl_profile *profile = NULL;
+        struct pawl_plan_request r = small((enum pawl_policy)policy);
+        assert_int_equal(pawl_profile_uniform(4, 0.5, 1.2, 1, 2, &profile, NULL), PAWL_OK);
+        r.profile = profile;
+        struct pawl_plan *plan = made(&r);
+        double nobody_dead = pawl_plan_summary(plan)->period;
+        assert_double(pawl_plan_summary(plan)->fault_free, nobody_dead, 0);
+        pawl_plan_free(plan);
+        r.failures = 1;
+        plan = made(&r);
+        double said = pawl_plan_summary(plan)->fault_free;
+        if (said > nobody_dead * (1 + 1e-9) || said <= 0)
+            fail_msg("%s: %.6f without failures, but with nobody dead %.6f",
+                     pawl_policy_name((enum pawl_policy)policy), said, nobody_dead);
+        pawl_plan_free(plan);
         pawl_profile_free(profile);
     }
 }
@@ -504,6 +535,15 @@ static void a_solver_proves_a_plan_only_where_it_saw_all_that_may_be_done(void *
     if (code == PAWL_UNSUPPORTED) skip();
     if (code != PAWL_OK) fail_msg("%s", e.text);
     assert_true(pawl_plan_summary(plan)->proven);
+    pawl_plan_free(plan);
+    struct pawl_plan_request alone = {
+        .pipelines = 1, .stages = 4, .microbatches = 8, .policy = PAWL_POLICY_PAWL};
+    alone.exact = true;
+    alone.memory = 3;
+    plan = made(&alone); /* nobody helps: proven among plans of which that is true */
+    assert_true(pawl_plan_summary(plan)->proven);
+    assert_double(pawl_plan_summary(plan)->lower_bound, pawl_plan_summary(plan)->period, 0);
+    assert_non_null(strstr(pawl_plan_warnings(plan), "work of its own stage"));
     pawl_plan_free(plan);
     r.policy = PAWL_POLICY_PAWL; /* with helpers, whose number no solver looks at */
     plan = made(&r);
@@ -555,7 +595,8 @@ int main(void) {
         cmocka_unit_test(a_move_that_pays_is_made_by_pawl_too),
         cmocka_unit_test(a_solver_proves_a_plan_only_where_it_saw_all_that_may_be_done),
         cmocka_unit_test(the_state_that_a_helper_copies_takes_from_its_memory),
-        cmocka_unit_test(pawl_is_never_longer_than_recycle),
+        cmocka_unit_test(no_policy_is_longer_than_the_one_before_it),
+        cmocka_unit_test(without_failures_is_what_the_policy_can_do_with_nobody_dead),
         cmocka_unit_test(what_is_too_large_to_prove_is_planned_all_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
