@@ -40,7 +40,7 @@ static void put_title(struct out *o, const struct view *v) {
     out_text(o, " x ");
     out_count(o, v->ir->microbatches, "micro-batch");
     if (v->ir->chunks != v->ir->stages) out_printf(o, ", %u chunks of the model", v->ir->chunks);
-    out_printf(o, ", %u of %u workers live\n", v->workers - v->dead, v->workers);
+    out_printf(o, ", %u of %u %s\n", v->workers - v->dead, v->workers, view_workers_live(v));
 }
 
 static void put_dead(struct out *o, const struct view *v) {
