@@ -310,12 +310,12 @@ static double now_s(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Every tenth, and whatever there is to say after half a second. */
+/* Every tenth, and whatever there is to say after a quarter of a second. */
 static void show_progress(void *context, double share, const char *what) {
     struct progress *p = context;
     int percent = (int)(share * 100);
     bool tenth = percent / 10 > p->percent / 10;
-    if (percent <= p->percent || (!tenth && now_s() - p->at_s < 0.5)) return;
+    if (percent <= p->percent || (!tenth && now_s() - p->at_s < 0.25)) return;
     *p = (struct progress){percent, now_s()};
     fprintf(stderr, "pawl: sim: %d %%: %s\n", percent, what);
 }

@@ -30,6 +30,14 @@ struct engine {
     struct pawl_error *e;
 };
 
+/* Changes between two calls of progress: some milliseconds. */
+#define CHANGES_SHOWN 4096u
+
+static pawl_code check_stop(const struct engine *g) {
+    if (g->watch.stop == NULL || !*(const volatile bool *)g->watch.stop) return PAWL_OK;
+    return error_set(g->e, PAWL_CANCELLED, 0, "the simulation was stopped");
+}
+
 static int by_time(const void *a, const void *b) {
     const struct fleet_event *x = a, *y = b;
     if (x->at_s != y->at_s) return x->at_s < y->at_s ? -1 : 1;
@@ -88,9 +96,10 @@ static pawl_code make_events(struct engine *g, const struct fleet_events *events
     pawl_code code = PAWL_OK;
     if (coming != NULL && apart != NULL && g->event != NULL) {
         shift_joins(g, events, coming);
+        code = check_stop(g);
         uint32_t losses = pick(g->event, g->event_count, false, apart);
         uint32_t joins = pick(g->event, g->event_count, true, apart + losses);
-        merge(g, apart, losses, apart + losses, joins);
+        if (code == PAWL_OK) merge(g, apart, losses, apart + losses, joins);
     } else {
         code = error_set(g->e, PAWL_MEMORY, 0, "no memory for %u events", events->count);
     }
@@ -177,16 +186,6 @@ static pawl_code start(struct engine *g, const struct fleet_events *events, uint
     return add_sample(g);
 }
 
-/* Changes between two calls of progress: some milliseconds. */
-#define CHANGES_SHOWN 4096u
-
-static pawl_code look_up(struct engine *g, uint32_t changes, double share) {
-    if (g->watch.stop != NULL && *(const volatile bool *)g->watch.stop)
-        return error_set(g->e, PAWL_CANCELLED, 0, "the simulation was stopped");
-    if (g->watch.progress != NULL && changes % CHANGES_SHOWN == 0) g->watch.progress(g->watch.context, share);
-    return PAWL_OK;
-}
-
 static pawl_code run_events(struct engine *g, const struct fleet_events *events, double seconds) {
     struct pawl_sim_row *row = &g->run->row;
     uint32_t i = 0, changes = 0;
@@ -195,7 +194,9 @@ static pawl_code run_events(struct engine *g, const struct fleet_events *events,
            g->event[i].at_s <= seconds) { /* the last of a trace is at its end */
         struct fleet_change change;
         struct fleet_answer answer = {0};
-        code = look_up(g, changes++, g->event[i].at_s / seconds);
+        if (g->watch.progress != NULL && changes++ % CHANGES_SHOWN == 0)
+            g->watch.progress(g->watch.context, g->event[i].at_s / seconds);
+        code = check_stop(g);
         if (code == PAWL_OK) code = advance(g, g->event[i].at_s);
         i = gather(g, i, &change);
         row->failures += change.lost_count;
