@@ -217,11 +217,11 @@ struct pawl_sim_request {
     const double *every_s; /* one scenario each: a failure every so many seconds, evenly */
     uint32_t every_count;
     double mtbf_s;            /* of one worker, Poisson */
-    const double *dead_share; /* one scenario each */
+    const double *dead_share; /* one scenario each; somebody must live; more dead include the fewer */
     uint32_t dead_share_count;
     double hours;    /* simulated; 0: the trace's length, or 24 */
-    double repair_s; /* a lost worker is back after so long; 0: not at all; ignored with a trace */
-    uint32_t burst;  /* failures come so many at once; 0: 1 */
+    double repair_s; /* a lost worker is back after so long; 0: not at all; with rates and mtbf alone */
+    uint32_t burst;  /* failures come so many at once; 0: 1; likewise */
     /* Saving: */
     double checkpoint_every_s;                    /* 0: each policy's own in the stops file */
     double checkpoint_write_s, checkpoint_load_s; /* 0: likewise */
@@ -239,10 +239,10 @@ pawl_code pawl_sim_stops(FILE *out, struct pawl_error *e);
 
 struct pawl_sim_row { /* one policy in one scenario */
     const char *scenario, *policy;
-    double seconds;    /* simulated */
-    double goodput;    /* micro-batches that counted, per second */
-    double relative;   /* ... over a cluster that never fails, of the same policy's fault-free schedule ... */
-    double throughput; /* per second of running: without stops and lost work */
+    double seconds;  /* simulated */
+    double goodput;  /* micro-batches that counted, per second */
+    double relative; /* ... over the fastest of the same policy: with everybody there, or ever in this row */
+    double throughput;   /* per second of running: without stops and lost work */
     double availability; /* share of the time in which it ran */
     double ettr;         /* useful time over all time: 1 - stops, lost work, saving */
     double lost_s, stopped_s, saving_s,

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <pawl/plan.h>
 #include <pawl/tune.h>
@@ -125,6 +126,17 @@ static bool take_list(struct arguments *a, const char *option, char *text, struc
     return true;
 }
 
+/* In the words of the option: the library's bounds are shares of 1. */
+static pawl_code parse_dead(const char *text, double *out, struct pawl_error *e) {
+    pawl_code code = pawl_parse_share(text, out, e);
+    if (code != PAWL_OK || (*out > 0 && *out < 1)) return code;
+    snprintf(
+        e->text, sizeof e->text,
+        "\"%.60s\": somebody must live, and somebody must be dead: give shares above 0%% and below 100%%",
+        text);
+    return PAWL_ARGUMENT;
+}
+
 static void take_policies(struct arguments *a, const char *text) {
     free(a->policy_list);
     a->policy_list = strdup(text);
@@ -196,7 +208,7 @@ static error_t parse_failures(struct arguments *a, int key, char *arg) {
     case KEY_MTBF:
         return cli_take_seconds(&a->problem, "mtbf", arg, &r->mtbf_s), 0;
     case KEY_DEAD:
-        return (void)take_list(a, "dead", arg, &a->dead, pawl_parse_share), 0;
+        return (void)take_list(a, "dead", arg, &a->dead, parse_dead), 0;
     case KEY_HOURS:
         return take_hours(a, arg), 0;
     case KEY_REPAIR:
@@ -288,16 +300,25 @@ static void complete(struct arguments *a) {
     r->policies = a->policies;
 }
 
-struct progress {
-    int tenth; /* that was last shown */
+struct progress { /* what was last shown, and when */
+    int percent;
+    double at_s;
 };
 
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Every tenth, and whatever there is to say after a quarter of a second. */
 static void show_progress(void *context, double share, const char *what) {
     struct progress *p = context;
-    int tenth = (int)(share * 10);
-    if (tenth <= p->tenth) return;
-    p->tenth = tenth;
-    fprintf(stderr, "pawl: sim: %d %%: %s\n", 10 * tenth, what);
+    int percent = (int)(share * 100);
+    bool tenth = percent / 10 > p->percent / 10;
+    if (percent <= p->percent || (!tenth && now_s() - p->at_s < 0.25)) return;
+    *p = (struct progress){percent, now_s()};
+    fprintf(stderr, "pawl: sim: %d %%: %s\n", percent, what);
 }
 
 static int write_sim(const struct arguments *a, const struct pawl_sim *sim) {
@@ -325,7 +346,7 @@ static int simulate(struct arguments *a) {
     struct pawl_profile *profile = NULL;
     struct pawl_sim *sim = NULL;
     struct pawl_error e = {0};
-    struct progress progress = {0};
+    struct progress progress = {.at_s = now_s()};
     pawl_code code = cli_profile_find(a->profile != NULL ? a->profile : "gpt3-6.7b", r->stages, &profile, &e);
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
     r->profile = profile;

@@ -118,6 +118,7 @@ static void warnings_come_line_by_line_and_harmless(void **state) {
     struct kit k = plan_of_copies();
     k.plan.warnings = (char *)"first\nsecond " SHOW_BAD_NAME;
     char *text = kit_text(show_plan_text, &k.plan);
+    assert_holds(text, ", 1 of 1 worker lives\n");
     assert_holds(text, "\nwarning    first\nwarning    second a\"b<c>&'d");
     assert_null(strchr(text, 0x1b));
     free(text);
