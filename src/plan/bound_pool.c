@@ -150,6 +150,13 @@ static uint64_t predict_peers(const struct sim_costs *costs, uint32_t microbatch
     return time;
 }
 
+/* Stages that share end early by R and S of one another, less the distance between their windows. */
+static uint64_t early_of(const struct sim_costs *costs, uint32_t stage) {
+    uint64_t once = route_once(costs, stage, stage);
+    if (stage > 0) once = ticks_less(once, costs->chunk[stage - 1].forward + costs->chunk[stage - 1].send_forward);
+    return once;
+}
+
 /* ... and when the stages beside it take part, two of them: what two workers that hold one chunk more can do.
  */
 static uint64_t predict_shared(const struct sim_costs *costs, uint32_t microbatches, uint32_t stage,
@@ -165,14 +172,14 @@ static uint64_t predict_shared(const struct sim_costs *costs, uint32_t microbatc
     uint32_t count = last - first + 1, workers = count * costs->pipelines;
     struct pool pool = {.costs = costs, .first_stage = first, .stage_count = count};
     uint64_t full = pool_time(&pool, microbatches);
-    return scale_up(full, workers, workers - holes);
+    return ticks_add(scale_up(full, workers, workers - holes), early_of(costs, stage));
 }
 
 uint64_t plan_predict_stage(const struct sim_costs *costs, uint32_t microbatches, enum pawl_policy policy,
                             uint32_t stage, uint32_t holes) {
     if (stage >= costs->stages || holes >= costs->pipelines) return TICKS_NEVER;
     uint64_t peers = predict_peers(costs, microbatches, stage, holes);
-    bool shares = policy == PAWL_POLICY_PAWL && holes > 0 && costs->chunks == costs->stages;
+    bool shares = policy == PAWL_POLICY_PAWL && costs->chunks == costs->stages;
     if (!shares) return peers;
     uint64_t shared = predict_shared(costs, microbatches, stage, holes);
     return shared < peers ? shared : peers;

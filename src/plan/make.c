@@ -82,10 +82,10 @@ static void forget_attempt(struct make *m) {
     m->ir = NULL;
 }
 
-/* Moves were made for what stages need by themselves; with helpers the same may be had where the failure is.
- * `limit` is what costs allowed before helpers took from it. */
-static pawl_code attempt_without_moves(struct make *m, const uint64_t *limit) {
-    struct make moved = *m;
+/* Once more, normalized as m->stay and m->by_peers now say, which is kept if it is shorter, or longer by less
+ * than the share `worth`. `limit` is what costs allowed before helpers took from it. */
+static pawl_code attempt_again(struct make *m, const uint64_t *limit, double worth) {
+    struct make former = *m;
     size_t size = m->worker_count * sizeof *limit;
     uint64_t *kept = limit != NULL ? malloc(size) : NULL;
     if (limit != NULL && kept == NULL)
@@ -100,23 +100,38 @@ static pawl_code attempt_without_moves(struct make *m, const uint64_t *limit) {
     m->helpers = NULL;
     m->helper_count = 0;
     m->ir = NULL;
-    m->stay = true;
     pawl_code code = attempt(m);
-    bool stays = code == PAWL_OK && (double)moved.times.period > (double)m->times.period * (1 - m->min_gain);
-    if (stays) {
-        forget_attempt(&moved);
+    bool better = code == PAWL_OK && (double)former.times.period > (double)m->times.period * (1 - worth);
+    if (better) {
+        forget_attempt(&former);
     } else {
         forget_attempt(m);
-        *m = moved;
+        *m = former;
         if (limit != NULL) memcpy(m->costs->limit, kept, size);
     }
     free(kept);
     return code == PAWL_STAGE_LOST || code == PAWL_PLAN ? PAWL_OK : code;
 }
 
+/* Moves were made for what stages need by themselves; with helpers the same may be had where the failure is.
+ * And failures were placed in the hope of helpers, which may not have been fulfilled. */
+static pawl_code attempt_others(struct make *m, const uint64_t *limit) {
+    pawl_code code = PAWL_OK;
+    if (m->request->dead_count > 0 && m->normal.move_count > 0) {
+        m->stay = true;
+        code = attempt_again(m, limit, m->min_gain);
+    }
+    if (code == PAWL_OK && m->request->failures > 0) {
+        m->by_peers = true;
+        code = attempt_again(m, limit, 0);
+    }
+    return code;
+}
+
 static pawl_code attempts(struct make *m) {
+    const struct pawl_plan_request *r = m->request;
     size_t size = m->worker_count * sizeof *m->costs->limit;
-    bool two = m->request->policy == PAWL_POLICY_PAWL && !m->request->no_move && m->request->dead_count > 0;
+    bool two = r->policy == PAWL_POLICY_PAWL && !r->no_move && r->dead_count + r->failures > 0;
     uint64_t *limit = two && m->costs->limit != NULL ? malloc(size) : NULL;
     if (two && m->costs->limit != NULL) {
         if (limit == NULL)
@@ -124,7 +139,7 @@ static pawl_code attempts(struct make *m) {
         memcpy(limit, m->costs->limit, size);
     }
     pawl_code code = attempt(m);
-    if (code == PAWL_OK && two && m->normal.move_count > 0) code = attempt_without_moves(m, limit);
+    if (code == PAWL_OK && two) code = attempt_others(m, limit);
     free(limit);
     return code;
 }

@@ -26,6 +26,7 @@ struct make {
     struct sim_costs *costs;
     uint32_t *stage_of; /* [chunks], or null: chunk c at stage c */
     bool stay;          /* nobody moves in this attempt */
+    bool by_peers;      /* it is normalized as if no stage were shared */
     struct plan_normal normal;
     struct plan_route *route;
     struct plan_helper *helpers;
