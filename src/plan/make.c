@@ -60,14 +60,15 @@ static pawl_code check_plan(struct make *m, double *check_ms) {
     return code;
 }
 
-/* From who is dead to a plan, as far as it is ordered without search. */
-static pawl_code attempt(struct make *m) {
+/* From who is dead to a plan, as far as it is ordered without search. Where there is one already, `former`,
+ * stages are shared only if it is not worse without that. */
+static pawl_code attempt(struct make *m, const struct make *former) {
     pawl_code code = make_normalize(m);
     if (code == PAWL_OK) code = make_route(m);
     if (code == PAWL_OK) code = make_order(m, m->route, 0, &m->ir, &m->times);
     if (code != PAWL_OK) return code;
     m->bound = make_bound(m);
-    return make_share(m);
+    return former == NULL || m->times.period <= former->times.period ? make_share(m) : PAWL_OK;
 }
 
 static void forget_attempt(struct make *m) {
@@ -100,7 +101,7 @@ static pawl_code attempt_again(struct make *m, const uint64_t *limit, double wor
     m->helpers = NULL;
     m->helper_count = 0;
     m->ir = NULL;
-    pawl_code code = attempt(m);
+    pawl_code code = attempt(m, m->by_peers ? &former : NULL);
     bool better = code == PAWL_OK && (double)former.times.period > (double)m->times.period * (1 - worth);
     if (better) {
         forget_attempt(&former);
@@ -138,7 +139,7 @@ static pawl_code attempts(struct make *m) {
             return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
         memcpy(limit, m->costs->limit, size);
     }
-    pawl_code code = attempt(m);
+    pawl_code code = attempt(m, NULL);
     if (code == PAWL_OK && two) code = attempt_others(m, limit);
     free(limit);
     return code;

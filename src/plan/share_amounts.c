@@ -7,6 +7,9 @@
 #include "plan/share_walk.h"
 #include "plan/ticks.h"
 
+/* The least time is searched for as exactly as this part of it, or to the tick where it has fewer. */
+#define EXACT_ENOUGH 8192u
+
 /* ---- the chosen way ---- */
 
 static void read_way(struct walk *w, uint32_t helpers) {
@@ -144,14 +147,14 @@ pawl_code share_amounts(const struct share_request *request, struct share_work *
         uint64_t high = time_alone(&w),
                  low = plan_bound_free(costs, request->microbatches, request->alive, true);
         if (low > high) low = high;
-        while (low < high) {
+        while (low < high && high - low >= high / EXACT_ENOUGH) {
             uint64_t middle = low + (high - low) / 2;
             if (walk_time(&w, middle) != IR_NONE)
                 high = middle;
             else
                 low = middle + 1;
         }
-        read_way(&w, walk_time(&w, low));
+        read_way(&w, walk_time(&w, high));
         level(&w);
         give_amounts(&w, work);
         for (uint32_t s = 0; s < w.stages; s++) early[s] = early_at(&w, s);
