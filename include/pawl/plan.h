@@ -127,13 +127,14 @@ struct pawl_plan_summary {
     double makespan;    /* of one iteration alone */
     double lower_bound; /* no plan of this policy for these dead, moves and limits is shorter */
     double gap;         /* (period - lower_bound) / lower_bound */
-    double fault_free;  /* period of the same policy without failures, by formula or bound; for comparison */
+    double fault_free;  /* the same without failures: a bound on it, or the period of a baseline; for
+                           comparison */
     double planning_ms; /* all of it: bound and check included */
     double check_ms;    /* of it, the independent checker */
-    bool proven;        /* period = lower_bound, or a solver proved it */
+    bool proven;        /* period = lower_bound, or a solver proved it: of all that the policy may do */
     bool exact;         /* an exact engine ran */
-    double exact_s, exact_bound;
-    const char *engine; /* "rule", "list", "list+search", "z3", "cbc" */
+    double exact_s, exact_bound; /* of the order for who executes what in this plan */
+    const char *engine;          /* "rule", "list", "list+search", "z3", "cbc" */
     uint64_t instructions;
     uint32_t move_count, shared_count;
     uint32_t recomputed, offloaded; /* micro-batches */

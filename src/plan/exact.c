@@ -99,7 +99,7 @@ static pawl_code solve(struct exact_run *run, struct pawl_error *e) {
     return run->options->engine == PLAN_CBC ? exact_cbc(run, e) : exact_z3(run, e);
 }
 
-static pawl_code engine_check(enum plan_engine engine, struct pawl_error *e) {
+pawl_code plan_exact_built(enum plan_engine engine, struct pawl_error *e) {
 #ifndef PAWL_Z3
     if (engine == PLAN_Z3)
         return error_set(e, PAWL_UNSUPPORTED, 0,
@@ -169,7 +169,7 @@ pawl_code exact_make(const struct plan_route *route, const struct sim_costs *cos
                      const struct ir_plan *seed, const struct plan_exact_options *options, bool engine_only,
                      struct plan_exact_result *out, struct pawl_error *e) {
     *out = (struct plan_exact_result){0};
-    pawl_code code = engine_check(options->engine, e);
+    pawl_code code = plan_exact_built(options->engine, e);
     if (code != PAWL_OK) return code;
     if (!(options->time_limit_s > 0))
         return error_set(e, PAWL_ARGUMENT, 0, "exact plan: a time limit of %g s, it must be positive",

@@ -60,18 +60,16 @@ static pawl_code check_plan(struct make *m, double *check_ms) {
     return code;
 }
 
-/* From who is dead to a plan, as far as it is ordered without search. Where there is one already, `former`,
- * stages are shared only if it is not worse without that. */
-static pawl_code attempt(struct make *m, const struct make *former) {
+pawl_code make_attempt(struct make *m) {
     pawl_code code = make_normalize(m);
     if (code == PAWL_OK) code = make_route(m);
     if (code == PAWL_OK) code = make_order(m, m->route, 0, &m->ir, &m->times);
     if (code != PAWL_OK) return code;
     m->bound = make_bound(m);
-    return former == NULL || m->times.period <= former->times.period ? make_share(m) : PAWL_OK;
+    return make_share(m);
 }
 
-static void forget_attempt(struct make *m) {
+void make_forget(struct make *m) {
     plan_normal_close(&m->normal);
     plan_route_free(m->route);
     free(m->helpers);
@@ -83,10 +81,10 @@ static void forget_attempt(struct make *m) {
     m->ir = NULL;
 }
 
-/* Once more, normalized as m->stay and m->by_peers now say, which is kept if it is shorter, or longer by less
- * than the share `worth`. `limit` is what costs allowed before helpers took from it. */
-static pawl_code attempt_again(struct make *m, const uint64_t *limit, double worth) {
-    struct make former = *m;
+/* Moves were made for what stages need by themselves; with helpers the same may be had where the failure is.
+ * `limit` is what costs allowed before helpers took from it. */
+static pawl_code attempt_without_moves(struct make *m, const uint64_t *limit) {
+    struct make moved = *m;
     size_t size = m->worker_count * sizeof *limit;
     uint64_t *kept = limit != NULL ? malloc(size) : NULL;
     if (limit != NULL && kept == NULL)
@@ -101,64 +99,55 @@ static pawl_code attempt_again(struct make *m, const uint64_t *limit, double wor
     m->helpers = NULL;
     m->helper_count = 0;
     m->ir = NULL;
-    pawl_code code = attempt(m, m->by_peers ? &former : NULL);
-    bool better = code == PAWL_OK && (double)former.times.period > (double)m->times.period * (1 - worth);
-    if (better) {
-        forget_attempt(&former);
+    m->stay = true;
+    pawl_code code = make_attempt(m);
+    bool stays = code == PAWL_OK && (double)moved.times.period > (double)m->times.period * (1 - m->min_gain);
+    if (stays) {
+        make_forget(&moved);
     } else {
-        forget_attempt(m);
-        *m = former;
+        make_forget(m);
+        *m = moved;
         if (limit != NULL) memcpy(m->costs->limit, kept, size);
     }
     free(kept);
     return code == PAWL_STAGE_LOST || code == PAWL_PLAN ? PAWL_OK : code;
 }
 
-/* Moves were made for what stages need by themselves; with helpers the same may be had where the failure is.
- * And failures were placed in the hope of helpers, which may not have been fulfilled. */
-static pawl_code attempt_others(struct make *m, const uint64_t *limit) {
-    pawl_code code = PAWL_OK;
-    if (m->request->dead_count > 0 && m->normal.move_count > 0) {
-        m->stay = true;
-        code = attempt_again(m, limit, m->min_gain);
-    }
-    if (code == PAWL_OK && m->request->failures > 0) {
-        m->by_peers = true;
-        code = attempt_again(m, limit, 0);
-    }
-    return code;
-}
-
 static pawl_code attempts(struct make *m) {
-    const struct pawl_plan_request *r = m->request;
     size_t size = m->worker_count * sizeof *m->costs->limit;
-    bool two = r->policy == PAWL_POLICY_PAWL && !r->no_move && r->dead_count + r->failures > 0;
+    bool two = m->request->policy == PAWL_POLICY_PAWL && !m->request->no_move && m->request->dead_count > 0;
     uint64_t *limit = two && m->costs->limit != NULL ? malloc(size) : NULL;
     if (two && m->costs->limit != NULL) {
         if (limit == NULL)
             return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
         memcpy(limit, m->costs->limit, size);
     }
-    pawl_code code = attempt(m, NULL);
-    if (code == PAWL_OK && two) code = attempt_others(m, limit);
+    pawl_code code = make_attempt(m);
+    if (code == PAWL_OK && two && m->normal.move_count > 0) code = attempt_without_moves(m, limit);
     free(limit);
     return code;
 }
 
 static pawl_code run(struct make *m, double *check_ms) {
+    pawl_code code = make_open(m);
+    if (code == PAWL_OK) code = attempts(m);
+    if (code == PAWL_OK) code = make_search(m);
+    if (code == PAWL_OK) code = make_no_longer(m);
+    if (code == PAWL_OK && m->request->exact) code = make_exact(m);
+    return code == PAWL_OK ? check_plan(m, check_ms) : code;
+}
+
+pawl_code make_open(struct make *m) {
     pawl_code code = make_check(m);
     if (code == PAWL_OK) code = plan_costs(m->request, &m->costs, m->e);
     if (code != PAWL_OK) return code;
     make_options(m);
     plan_costs_warn(m);
-    code = attempts(m);
-    if (code == PAWL_OK) code = make_search(m);
-    if (code == PAWL_OK && m->request->exact) code = make_exact(m);
-    return code == PAWL_OK ? check_plan(m, check_ms) : code;
+    return PAWL_OK;
 }
 
-static void make_close(struct make *m) {
-    forget_attempt(m);
+void make_close(struct make *m) {
+    make_forget(m);
     free(m->dead);
     plan_costs_free(m->costs);
     free(m->stage_of);
@@ -230,14 +219,20 @@ static const char *engine_of(const struct make *m) {
     return m->searched ? "list+search" : "list";
 }
 
+/* A solver orders the work of live homes where it is, and may place orphans among peers: all that a policy
+ * may do, but for pawl where others help, or where slow workers give work of their own away. */
+static bool solver_saw_all(const struct make *m) {
+    return make_peers_only(m) && (m->request->policy != PAWL_POLICY_PAWL || m->costs->slow == NULL);
+}
+
 static pawl_code summarize(struct make *m, struct pawl_plan *p) {
     const struct pawl_plan_request *r = m->request;
     struct pawl_plan_summary *s = &p->summary;
     uint64_t fault_free = 0, bound = m->bound;
     pawl_code code = make_fault_free(m, &fault_free);
     if (code != PAWL_OK) return code;
-    if (m->exact_ran && m->helper_count == 0 && make_peers_only(m) && m->exact.bound > bound)
-        bound = m->exact.bound;
+    bool whole = m->exact_ran && solver_saw_all(m);
+    if (whole && m->exact.bound > bound) bound = m->exact.bound;
     *s = (struct pawl_plan_summary){
         .policy = r->policy,
         .pipelines = r->pipelines,
@@ -248,7 +243,7 @@ static pawl_code summarize(struct make *m, struct pawl_plan *p) {
         .makespan = to_time(m->times.makespan),
         .lower_bound = to_time(bound),
         .fault_free = to_time(fault_free),
-        .proven = m->times.period <= bound || (m->exact_ran && m->exact.proven),
+        .proven = m->times.period <= bound || (whole && m->exact.proven),
         .exact = m->exact_ran,
         .exact_s = m->exact.seconds,
         .exact_bound = to_time(m->exact.bound),

@@ -26,7 +26,7 @@ struct make {
     struct sim_costs *costs;
     uint32_t *stage_of; /* [chunks], or null: chunk c at stage c */
     bool stay;          /* nobody moves in this attempt */
-    bool by_peers;      /* it is normalized as if no stage were shared */
+    bool own_stages; /* from here on nobody may execute another stage's chunks, though the policy lets them */
     struct plan_normal normal;
     struct plan_route *route;
     struct plan_helper *helpers;
@@ -43,6 +43,15 @@ struct make {
 
 /* A line of pawl_plan_warnings. */
 void make_warn(struct make *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* make.c. _open: the request checked, its costs. _attempt: from who is dead to a plan, as far as it is
+ * ordered without search. _forget: the attempt. */
+pawl_code make_open(struct make *m);
+pawl_code make_attempt(struct make *m);
+void make_forget(struct make *m);
+void make_close(struct make *m);
+/* make_no_longer.c: the plan in `m`, or that of the policy before it where that is shorter. */
+pawl_code make_no_longer(struct make *m);
 
 /* make_check.c: the request as such; ARGUMENT names the field. Also sets the defaults in `m`. */
 pawl_code make_check(struct make *m);

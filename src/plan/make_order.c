@@ -74,7 +74,7 @@ pawl_code make_search(struct make *m) {
 /* Baselines have one order for a route; the ablations may route orphans as they like, among peers; pawl may
  * also share stages, unless nobody may move. */
 bool make_peers_only(const struct make *m) {
-    return m->request->policy != PAWL_POLICY_PAWL || m->request->no_move;
+    return m->request->policy != PAWL_POLICY_PAWL || m->request->no_move || m->own_stages;
 }
 
 uint64_t make_bound(const struct make *m) {
@@ -99,6 +99,7 @@ static bool has_orphans(const struct make *m) {
 pawl_code make_exact(struct make *m) {
     const struct pawl_plan_request *r = m->request;
     struct pawl_plan_request copy = *r;
+    struct pawl_error why = {0};
     struct plan_exact_options options = {
         .engine = r->engine != NULL && strcmp(r->engine, "cbc") == 0 ? PLAN_CBC : PLAN_Z3,
         .list = m->list,
@@ -107,11 +108,25 @@ pawl_code make_exact(struct make *m) {
         .progress = r->progress != NULL ? report_progress : NULL,
         .context = &copy,
     };
+    if (m->helper_count == 0 && !make_peers_only(m)) {
+        make_warn(m, "exact: among plans in which everybody executes work of its own stage");
+        m->own_stages = true;
+        m->bound = make_bound(m);
+    }
     options.bound = options.free_route
                         ? plan_bound_peers(m->costs, r->microbatches, m->normal.alive, &m->list)
                         : plan_bound_route(m->route, m->costs, &m->list);
-    pawl_code code = plan_exact(m->route, m->costs, m->ir, &options, &m->exact, m->e);
+    pawl_code code = plan_exact_built(options.engine, m->e);
     if (code != PAWL_OK) return code;
+    code = plan_exact(m->route, m->costs, m->ir, &options, &m->exact, &why);
+    if (code == PAWL_UNSUPPORTED) { /* too large, for one: the plan that there is stands */
+        make_warn(m, "%s", why.text);
+        return PAWL_OK;
+    }
+    if (code != PAWL_OK) {
+        *m->e = why;
+        return code;
+    }
     m->exact_ran = true;
     ir_plan_free(m->ir);
     m->ir = m->exact.plan;

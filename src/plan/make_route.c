@@ -20,7 +20,7 @@ static uint64_t predict(void *context, uint32_t stage, uint32_t holes) {
 static bool may_move(const struct make *m) {
     const struct pawl_plan_request *r = m->request;
     if (r->no_move || m->stay) return false;
-    if (r->policy == PAWL_POLICY_PAWL && !m->by_peers) return true;
+    if (r->policy == PAWL_POLICY_PAWL) return true;
     for (uint32_t s = 0; s < r->stages; s++) {
         uint32_t lost = 0;
         for (uint32_t p = 0; p < r->pipelines; p++) lost += m->dead[p * r->stages + s];
@@ -31,7 +31,7 @@ static bool may_move(const struct make *m) {
 
 pawl_code make_normalize(struct make *m) {
     const struct pawl_plan_request *r = m->request;
-    struct predict p = {m->costs, r->microbatches, m->by_peers ? PAWL_POLICY_RECYCLE : r->policy};
+    struct predict p = {m->costs, r->microbatches, r->policy};
     struct sim_costs *plain = NULL;
     if (m->costs->chunks != m->costs->stages) { /* predictions are of whole stages */
         struct pawl_plan_request whole = *r;

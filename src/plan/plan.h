@@ -199,6 +199,8 @@ struct plan_exact_result {
     bool proven;
     double seconds;
 };
+/* UNSUPPORTED: built without that engine. */
+pawl_code plan_exact_built(enum plan_engine engine, struct pawl_error *e);
 /* `seed` is a plan of the route. UNSUPPORTED: built without that engine. Reads a clock. */
 pawl_code plan_exact(const struct plan_route *route, const struct sim_costs *costs,
                      const struct ir_plan *seed, const struct plan_exact_options *options,

@@ -457,6 +457,122 @@ static void the_state_that_a_helper_copies_takes_from_its_memory(void **state) {
     pawl_profile_free(p);
 }
 
+static double period_of(struct pawl_plan_request r, enum pawl_policy policy) {
+    r.policy = policy;
+    struct pawl_plan *plan = made(&r);
+    double period = pawl_plan_summary(plan)->period;
+    pawl_plan_free(plan);
+    return period;
+}
+
+/* Uneven stages with sums at their ends, tight memory: places for failures, helpers and orders that look good
+ * by rule are not. */
+static void no_policy_is_longer_than_the_one_before_it(void **state) {
+    (void)state;
+    static const char *const models[] = {"gpt3-medium", "gpt3-6.7b", "megatron-39.1b"};
+    for (uint32_t i = 0; i < 48; i++) {
+        struct pawl_profile *profile = NULL;
+        struct pawl_plan_request r = {
+            .pipelines = 2 + i % 3, .stages = 2 + 2 * (i % 4), .microbatches = 8 + 8 * (i % 3)};
+        struct pawl_worker_at dead[] = {{0, r.stages - 1}, {1, r.stages - 1}};
+        if (i % 4 == 3)
+            r.memory = 3 + i % 5; /* unit costs */
+        else
+            assert_int_equal(pawl_profile_builtin(models[i / 16], r.stages, &profile, NULL), PAWL_OK);
+        r.profile = profile;
+        r.failures = 1 + i % 2;
+        if (i % 5 == 4) {
+            r.failures = 0;
+            r.dead = dead;
+            r.dead_count = r.pipelines > 2 ? 2 : 1;
+        }
+        double before = period_of(r, PAWL_POLICY_ADAPTIVE);
+        for (int policy = PAWL_POLICY_DECOUPLED; policy <= PAWL_POLICY_PAWL; policy++) {
+            double period = period_of(r, (enum pawl_policy)policy);
+            if (period > before)
+                fail_msg("case %u, %u x %u x %u: %s %.6f, the policy before it %.6f", i, r.pipelines,
+                         r.stages, r.microbatches, pawl_policy_name((enum pawl_policy)policy), period,
+                         before);
+            before = period;
+        }
+        pawl_profile_free(profile);
+    }
+}
+
+static void without_failures_is_what_the_policy_can_do_with_nobody_dead(void **state) {
+    (void)state;
+    for (int policy = PAWL_POLICY_GPIPE; policy < PAWL_POLICY_COUNT; policy++) {
+        struct pawl_profile *profile = NULL;
+        struct pawl_plan_request r = small((enum pawl_policy)policy);
+        assert_int_equal(pawl_profile_uniform(4, 0.5, 1.2, 1, 2, &profile, NULL), PAWL_OK);
+        r.profile = profile;
+        struct pawl_plan *plan = made(&r);
+        double nobody_dead = pawl_plan_summary(plan)->period;
+        assert_double(pawl_plan_summary(plan)->fault_free, nobody_dead, 0);
+        pawl_plan_free(plan);
+        r.failures = 1;
+        plan = made(&r);
+        double said = pawl_plan_summary(plan)->fault_free;
+        if (said > nobody_dead * (1 + 1e-9) || said <= 0)
+            fail_msg("%s: %.6f without failures, but with nobody dead %.6f",
+                     pawl_policy_name((enum pawl_policy)policy), said, nobody_dead);
+        pawl_plan_free(plan);
+        pawl_profile_free(profile);
+    }
+}
+
+static void a_solver_proves_a_plan_only_where_it_saw_all_that_may_be_done(void **state) {
+    (void)state;
+    struct pawl_worker_at dead = {1, 2};
+    struct pawl_plan_request r = small(PAWL_POLICY_RECYCLE);
+    r.dead = &dead;
+    r.dead_count = 1;
+    r.exact = true;
+    r.time_limit_s = 5;
+    struct pawl_plan *plan = NULL;
+    struct pawl_error e = {0};
+    pawl_code code = pawl_plan_make(&r, &plan, &e);
+    if (code == PAWL_UNSUPPORTED) skip();
+    if (code != PAWL_OK) fail_msg("%s", e.text);
+    assert_true(pawl_plan_summary(plan)->proven);
+    pawl_plan_free(plan);
+    struct pawl_plan_request alone = {
+        .pipelines = 1, .stages = 4, .microbatches = 8, .policy = PAWL_POLICY_PAWL};
+    alone.exact = true;
+    alone.memory = 3;
+    plan = made(&alone); /* nobody helps: proven among plans of which that is true */
+    assert_true(pawl_plan_summary(plan)->proven);
+    assert_double(pawl_plan_summary(plan)->lower_bound, pawl_plan_summary(plan)->period, 0);
+    assert_non_null(strstr(pawl_plan_warnings(plan), "work of its own stage"));
+    pawl_plan_free(plan);
+    r.policy = PAWL_POLICY_PAWL; /* with helpers, whose number no solver looks at */
+    plan = made(&r);
+    const struct pawl_plan_summary *s = pawl_plan_summary(plan);
+    assert_true(s->shared_count > 0 && s->period > s->lower_bound);
+    assert_double(s->exact_bound, s->period, 0);
+    assert_false(s->proven);
+    pawl_plan_free(plan);
+}
+
+static void what_is_too_large_to_prove_is_planned_all_the_same(void **state) {
+    (void)state;
+    struct pawl_plan_request r = {
+        .pipelines = 8, .stages = 8, .microbatches = 32, .policy = PAWL_POLICY_RECYCLE};
+    struct pawl_error e = {0};
+    r.memory = 8;
+    r.failures = 1;
+    r.exact = true;
+    r.time_limit_s = 1;
+    struct pawl_plan *plan = NULL;
+    pawl_code code = pawl_plan_make(&r, &plan, &e);
+    if (code == PAWL_UNSUPPORTED) skip(); /* no solver built in */
+    if (code != PAWL_OK) fail_msg("%s", e.text);
+    const char *warnings = pawl_plan_warnings(plan);
+    if (strstr(warnings, "6144 tasks are too many to prove anything") == NULL) fail_msg("\"%s\"", warnings);
+    assert_false(pawl_plan_summary(plan)->exact);
+    pawl_plan_free(plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_sizes_are_refused),
@@ -477,7 +593,11 @@ int main(void) {
         cmocka_unit_test(what_may_be_used_where_memory_is_short_never_makes_a_plan_longer),
         cmocka_unit_test(a_move_is_not_made_where_helpers_do_as_well),
         cmocka_unit_test(a_move_that_pays_is_made_by_pawl_too),
+        cmocka_unit_test(a_solver_proves_a_plan_only_where_it_saw_all_that_may_be_done),
         cmocka_unit_test(the_state_that_a_helper_copies_takes_from_its_memory),
+        cmocka_unit_test(no_policy_is_longer_than_the_one_before_it),
+        cmocka_unit_test(without_failures_is_what_the_policy_can_do_with_nobody_dead),
+        cmocka_unit_test(what_is_too_large_to_prove_is_planned_all_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
