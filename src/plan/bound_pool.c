@@ -153,7 +153,8 @@ static uint64_t predict_peers(const struct sim_costs *costs, uint32_t microbatch
 /* Stages that share end early by R and S of one another, less the distance between their windows. */
 static uint64_t early_of(const struct sim_costs *costs, uint32_t stage) {
     uint64_t once = route_once(costs, stage, stage);
-    if (stage > 0) once = ticks_less(once, costs->chunk[stage - 1].forward + costs->chunk[stage - 1].send_forward);
+    if (stage > 0)
+        once = ticks_less(once, costs->chunk[stage - 1].forward + costs->chunk[stage - 1].send_forward);
     return once;
 }
 

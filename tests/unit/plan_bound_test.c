@@ -477,6 +477,26 @@ static void predictions_are_the_load_of_the_peers(void **state) {
     case_close(&c);
 }
 
+/* Sharing costs R and S of a neighbour, less a forward; and a hole makes no stage faster. */
+static void predictions_of_shared_stages_count_what_helpers_reduce(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(5, 4, 70);
+    for (uint32_t s = 0; s < 4; s++) c.costs.chunk[s].reduce = 20;
+    uint64_t peers = plan_predict_stage(&c.costs, 70, PAWL_POLICY_RECYCLE, 1, 1);
+    assert_int_equal(peers, (70 * 5 + 3) / 4 * 3 + 20);
+    uint64_t shared = plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, 1, 1);
+    assert_int_equal(shared, ((210 + 20) * 15 + 13) / 14 + 20 - 1);
+    for (uint32_t s = 0; s < 4; s++) c.costs.chunk[s].reduce = 60; /* dearer than the peers */
+    peers = plan_predict_stage(&c.costs, 70, PAWL_POLICY_RECYCLE, 1, 1);
+    assert_int_equal(plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, 1, 1), peers);
+    c.costs.chunk[3].forward = 9;
+    for (uint32_t s = 0; s < 4; s++)
+        for (uint32_t j = 1; j < 5; j++)
+            assert_true(plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, s, j) >=
+                        plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, s, j - 1));
+    case_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_schedule_of_random_tiny_cases_is_below_the_bound),
@@ -489,6 +509,7 @@ int main(void) {
         cmocka_unit_test(reductions_and_steps_are_part_of_the_time),
         cmocka_unit_test(a_lost_stage_has_no_schedule),
         cmocka_unit_test(predictions_are_the_load_of_the_peers),
+        cmocka_unit_test(predictions_of_shared_stages_count_what_helpers_reduce),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -416,8 +416,7 @@ static void amounts_of_unequal_stages_are_near_the_best(void **state) {
     assert_in_range(best_reached, tried * 3 / 4, tried);
 }
 
-/* Then it matters who reduces first. Claimed is what the amounts can do, but for the base that a chain of
- * right helpers shifts. */
+/* Then it matters who reduces first. Claimed is what the amounts can do. */
 static void amounts_are_near_the_best_where_reductions_take_long(void **state) {
     (void)state;
     struct rng_stream rng = {23};
@@ -442,6 +441,42 @@ static void amounts_are_near_the_best_where_reductions_take_long(void **state) {
     print_message("the best amounts in %u of %u cases, %u as claimed\n", best_reached, tried, honest);
     assert_in_range(best_reached, tried * 3 / 4, tried);
     assert_int_equal(honest, tried);
+}
+
+/* 4 x 8 x 32, a sum of gradients as long as three micro-batches: R and S of helpers find their place, however
+ * few rounds there are. */
+static void schedules_come_near_the_load_where_reductions_take_long(void **state) {
+    (void)state;
+    for (uint32_t stage = 0; stage < 8; stage++) {
+        struct plan_case c = case_uniform(4, 8, 32);
+        for (uint32_t s = 0; s < 8; s++)
+            c.costs.chunk[s] = (struct sim_chunk){.forward = 10,
+                                                  .input_grad = 10,
+                                                  .weight_grad = 10,
+                                                  .reduce = 90,
+                                                  .step = 5,
+                                                  .full = 1,
+                                                  .kept = 1,
+                                                  .after_input = 1};
+        case_kill(&c, 0, stage);
+        struct plan_share s = share(&c, 3, NULL);
+        struct plan_list_options o = {.backward = PLAN_SELECTIVE, .staggered = true};
+        struct ir_plan *plan = NULL;
+        struct sim_result times = {0};
+        struct pawl_error e = {0};
+        if (plan_list(s.route, &c.costs, &o, &plan, &e) != PAWL_OK) fail_msg("%s", e.text);
+        if (ir_check(plan, NULL, NULL, &e) != PAWL_OK) fail_msg("%s", e.text);
+        if (sim_run(plan, &c.costs, true, NULL, &times, &e) != PAWL_OK) fail_msg("%s", e.text);
+        assert_true(s.load < 43 * 30 + 95); /* the peers alone */
+        if (times.period * 100 > s.load * 104)
+            fail_msg("stage %u: %llu ticks for a load of %llu", stage, (unsigned long long)times.period,
+                     (unsigned long long)s.load);
+        assert_true(times.period >= plan_bound_free(&c.costs, 32, c.alive, true));
+        sim_result_close(&times);
+        ir_plan_free(plan);
+        plan_share_close(&s);
+        case_close(&c);
+    }
 }
 
 static void a_lost_stage_and_stages_of_several_chunks_are_refused(void **state) {
@@ -477,6 +512,7 @@ int main(void) {
         cmocka_unit_test(no_amounts_of_equal_stages_are_better),
         cmocka_unit_test(amounts_of_unequal_stages_are_near_the_best),
         cmocka_unit_test(amounts_are_near_the_best_where_reductions_take_long),
+        cmocka_unit_test(schedules_come_near_the_load_where_reductions_take_long),
         cmocka_unit_test(a_lost_stage_and_stages_of_several_chunks_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
