@@ -146,8 +146,8 @@ pawl_code plan_list(const struct plan_route *route, const struct sim_costs *cost
 uint64_t plan_bound_route(const struct plan_route *route, const struct sim_costs *costs,
                           const struct plan_list_options *options);
 /* ... of any route of whoever is alive, homes free, workers holding neighbours too: all work over all speed,
- * and of any route where workers execute chunks of their own stage only (UINT64_MAX: a stage nobody lives
- * in). */
+ * with R and S also of those who must help where a stage's own cannot do it; and of any route where workers
+ * execute chunks of their own stage only (UINT64_MAX: a stage nobody lives in). */
 uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
                          bool staggered);
 uint64_t plan_bound_peers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
