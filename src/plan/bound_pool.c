@@ -4,6 +4,7 @@
  * worker ends at most (T - its R and S) / its shortest unit of them; and in ticks, the work of the fault-free
  * speed cannot be more than T over each worker's own slowness, summed. Both hold, the greater counts. Without
  * slow workers the second one is exact; with them it is computed in double and rounded down far enough.
+ * Without them it also counts R and S of those who must help a stage.
  * Tested in tests/unit/plan_bound_test.c. */
 #include "plan/pool.h"
 
@@ -146,11 +147,71 @@ static uint64_t way_alone(const struct sim_costs *costs, const bool *alive, bool
     return most;
 }
 
+/* ---- ... but somebody has to hold it ---- */
+
+/* Live workers of a stage, all alike. */
+static uint32_t live_in(const struct sim_costs *costs, const bool *alive, uint32_t stage) {
+    uint32_t live = 0;
+    for (uint32_t p = 0; p < costs->pipelines; p++) live += alive == NULL || alive[p * costs->stages + stage];
+    return live;
+}
+
+static uint64_t pieces_within(uint64_t time, uint64_t once, uint64_t unit) {
+    return unit == 0 ? TICKS_NEVER : ticks_less(time, once) / unit;
+}
+
+/* What a stage's own workers cannot do of its chunk within T takes so many workers of other stages, at least:
+ * each has R and S of its own chunk and of this one too. In ticks of R and S; TICKS_NEVER: nobody has time.
+ */
+static uint64_t helpers_once(const struct sim_costs *costs, const uint32_t *live, uint64_t pieces,
+                             uint32_t stage, uint64_t time) {
+    uint64_t unit = plain_unit(&costs->chunk[stage]), least = TICKS_NEVER;
+    uint64_t once = route_once(costs, stage, stage), own = pieces_within(time, once, unit);
+    if (own >= pieces || own * live[stage] >= pieces) return 0;
+    for (uint32_t s = 0; s < costs->stages; s++)
+        if (s != stage && live[s] > 0 && route_once(costs, s, s) < least) least = route_once(costs, s, s);
+    uint64_t each = least == TICKS_NEVER ? 0 : pieces_within(time, ticks_add(least, once), unit);
+    if (each == 0) return TICKS_NEVER;
+    return ticks_mul((pieces - own * live[stage] + each - 1) / each, once);
+}
+
+/* All work, all R and S, and those of the helpers there must be. */
+static uint64_t ticks_within(const struct sim_costs *costs, const uint32_t *live, uint64_t pieces,
+                             uint64_t time) {
+    uint64_t ticks = 0;
+    for (uint32_t s = 0; s < costs->stages; s++) {
+        ticks = ticks_add(ticks, ticks_mul(pieces, plain_unit(&costs->chunk[s])));
+        ticks = ticks_add(ticks, ticks_mul(live[s], route_once(costs, s, s)));
+        ticks = ticks_add(ticks, helpers_once(costs, live, pieces, s, time));
+    }
+    return ticks;
+}
+
+/* Least T from `low` on within which that fits; the longer T, the fewer helpers. */
+static uint64_t with_helpers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+                             uint64_t low) {
+    uint64_t pieces = (uint64_t)costs->pipelines * microbatches, high = SIM_TICKS_MAX, count = 0;
+    uint32_t *live = malloc(costs->stages * sizeof *live);
+    if (live == NULL) return low;
+    for (uint32_t s = 0; s < costs->stages; s++) count += live[s] = live_in(costs, alive, s);
+    while (low < high && count > 0) {
+        uint64_t middle = low + (high - low) / 2;
+        if (ticks_within(costs, live, pieces, middle) <= ticks_mul(middle, count))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    free(live);
+    return low;
+}
+
 uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
                          bool staggered) {
     struct pool all = {.costs = costs, .alive = alive, .first_stage = 0, .stage_count = costs->stages};
     uint64_t time = pool_time(&all, microbatches);
     uint64_t way = microbatches == 0 ? 0 : way_alone(costs, alive, staggered);
+    if (costs->slow == NULL && costs->chunks == costs->stages && time < SIM_TICKS_MAX)
+        time = with_helpers(costs, microbatches, alive, time);
     return way > time ? way : time;
 }
 
@@ -184,6 +245,14 @@ static uint64_t predict_peers(const struct sim_costs *costs, uint32_t microbatch
     return time;
 }
 
+/* Stages that share end early by R and S of one another, less the distance between their windows. */
+static uint64_t early_of(const struct sim_costs *costs, uint32_t stage) {
+    uint64_t once = route_once(costs, stage, stage);
+    if (stage > 0)
+        once = ticks_less(once, costs->chunk[stage - 1].forward + costs->chunk[stage - 1].send_forward);
+    return once;
+}
+
 /* ... and when the stages beside it take part, two of them: what two workers that hold one chunk more can do.
  */
 static uint64_t predict_shared(const struct sim_costs *costs, uint32_t microbatches, uint32_t stage,
@@ -199,14 +268,14 @@ static uint64_t predict_shared(const struct sim_costs *costs, uint32_t microbatc
     uint32_t count = last - first + 1, workers = count * costs->pipelines;
     struct pool pool = {.costs = costs, .first_stage = first, .stage_count = count};
     uint64_t full = pool_time(&pool, microbatches);
-    return scale_up(full, workers, workers - holes);
+    return ticks_add(scale_up(full, workers, workers - holes), early_of(costs, stage));
 }
 
 uint64_t plan_predict_stage(const struct sim_costs *costs, uint32_t microbatches, enum pawl_policy policy,
                             uint32_t stage, uint32_t holes) {
     if (stage >= costs->stages || holes >= costs->pipelines) return TICKS_NEVER;
     uint64_t peers = predict_peers(costs, microbatches, stage, holes);
-    bool shares = policy == PAWL_POLICY_PAWL && holes > 0 && costs->chunks == costs->stages;
+    bool shares = policy == PAWL_POLICY_PAWL && costs->chunks == costs->stages;
     if (!shares) return peers;
     uint64_t shared = predict_shared(costs, microbatches, stage, holes);
     return shared < peers ? shared : peers;

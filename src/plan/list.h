@@ -52,6 +52,7 @@ struct list_problem {
     struct ir_plan *plan; /* without instructions; says who holds what */
     uint64_t *tail;       /* [workers] R and S of all it holds */
     uint64_t *chunk_tail; /* [chunks] R and the slowest S */
+    uint64_t *over;       /* [chunks] by how much its work should end before the last work of all */
     uint64_t *reserve;    /* [cells] room an F leaves for later chunks of its worker; null: none anywhere */
 };
 pawl_code list_problem_open(const struct plan_route *route, const struct sim_costs *costs,
@@ -160,7 +161,7 @@ struct list_pass { /* workspace */
     uint8_t *state;    /* [cells] */
     uint64_t *release; /* [workers] not before */
     uint8_t *aid;      /* [workers] list_aid where memory is short, in time order */
-    uint64_t *scratch; /* [2 * (workers + chunks + stages)] of list_time.c */
+    uint64_t *scratch; /* [2 * (workers + stages) + 3 * chunks] of list_time.c */
     uint64_t target;   /* period to come below next */
     const bool *stop;  /* raised: passes may end early, as stuck; null: they may not */
     struct list_rule rule;

@@ -117,19 +117,22 @@ static void ended(struct list_pass *s, uint32_t cell, enum list_op op, uint64_t 
     }
 }
 
-/* Staggered, a stage's end may lie as much after the first stage's as its beginning does. */
+/* What a helper holds it reduces last of all, one chunk after the other. */
+static uint64_t helper_release(const struct list_problem *p, uint32_t worker, uint64_t own) {
+    const struct ir_worker *holder = &p->plan->workers[worker];
+    for (uint32_t i = 0; i < holder->hold_count; i++)
+        if (p->over[holder->holds[i]] > own) own = p->over[holder->holds[i]];
+    return own;
+}
+
+/* Staggered, a stage's end may lie as much after the first stage's as its beginning does. Where stages share,
+ * R and S have their place too: list_problem.c. */
 static void set_releases(struct list_pass *s) {
     const struct list_problem *p = s->problem;
-    uint64_t reach = 0;
-    for (uint32_t c = 0; c + 1 < p->chunks; c++)
-        reach += p->costs->chunk[c].forward + p->costs->chunk[c].send_forward;
-    bool apart = p->options->staggered && p->chunks == p->route->stages;
-    uint64_t left = 0;
     for (uint32_t w = 0; w < p->workers; w++) {
-        uint32_t stage = w % p->route->stages;
-        const struct sim_chunk *before = &p->costs->chunk[stage == 0 ? 0 : stage - 1];
-        left = stage == 0 ? reach : left - (before->forward + before->send_forward);
-        s->release[w] = apart ? left : 0;
+        bool apart = p->options->staggered && p->chunks == p->route->stages;
+        s->release[w] = apart ? p->over[w % p->route->stages] : 0;
+        if (p->route->early != NULL && apart) s->release[w] = helper_release(p, w, s->release[w]);
         if (s->release[w] > 0) list_event_push(s, s->release[w], list_code(w, LIST_WAKE));
     }
 }

@@ -81,7 +81,8 @@ pawl_code list_pass_open(const struct list_problem *p, struct list_pass *out, st
     out->state = calloc(p->cells, sizeof *out->state);
     out->release = calloc(p->workers, sizeof *out->release);
     out->aid = calloc(p->workers, sizeof *out->aid);
-    out->scratch = malloc(2 * ((size_t)p->workers + p->chunks + p->route->stages) * sizeof *out->scratch);
+    out->scratch =
+        malloc((2 * ((size_t)p->workers + p->route->stages) + 3 * (size_t)p->chunks) * sizeof *out->scratch);
     if (memory && out->worker && out->event && out->dirty && out->state && out->release && out->aid &&
         out->scratch)
         return PAWL_OK;

@@ -1,6 +1,7 @@
 /* The list scheduler's problem, flat: which cells a worker executes, how long they take, how much room they
  * need. Checks that every worker's limit can hold one micro-batch of each of its chunks. */
 #include "plan/list.h"
+#include "plan/ticks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +120,18 @@ static void fill_tails(struct list_problem *p) {
     }
 }
 
+/* By how much the work of a chunk is over before the end of the iteration, which is the first stage's: by its
+ * distance from there; where stages share, also by R and S and what the route wants it to be early. */
+static void fill_over(struct list_problem *p) {
+    const uint64_t *early = p->route->early;
+    uint64_t reach = 0;
+    for (uint32_t c = p->chunks; c-- > 0;) {
+        p->over[c] = reach;
+        if (early != NULL) p->over[c] = ticks_add(p->over[c], ticks_add(early[c], p->chunk_tail[c]));
+        if (c > 0) reach += p->costs->chunk[c - 1].forward + p->costs->chunk[c - 1].send_forward;
+    }
+}
+
 static pawl_code allocate(struct list_problem *p, struct pawl_error *e) {
     p->chunk_of = malloc(p->cells * sizeof *p->chunk_of);
     p->ticks = malloc((size_t)p->chunks * LIST_OPS * sizeof *p->ticks);
@@ -128,8 +141,9 @@ static pawl_code allocate(struct list_problem *p, struct pawl_error *e) {
     p->cells_at = malloc(p->cells * sizeof *p->cells_at);
     p->tail = calloc(p->workers, sizeof *p->tail);
     p->chunk_tail = calloc(p->chunks, sizeof *p->chunk_tail);
-    if (p->tail && p->chunk_tail && p->chunk_of && p->ticks && p->plain && p->several && p->first &&
-        p->cells_at)
+    p->over = calloc(p->chunks, sizeof *p->over);
+    if (p->tail && p->chunk_tail && p->over && p->chunk_of && p->ticks && p->plain && p->several &&
+        p->first && p->cells_at)
         return PAWL_OK;
     return error_set(e, PAWL_MEMORY, 0, "no memory to schedule %u cells", p->cells);
 }
@@ -163,6 +177,7 @@ pawl_code list_problem_open(const struct plan_route *route, const struct sim_cos
     code = fill_reserve(out, e);
     if (!code) code = plan_route_plan(route, &out->plan, e);
     if (!code) fill_tails(out);
+    if (!code) fill_over(out);
 done:
     if (code) list_problem_close(out);
     return code;
@@ -178,6 +193,7 @@ void list_problem_close(struct list_problem *p) {
     free(p->reserve);
     free(p->tail);
     free(p->chunk_tail);
+    free(p->over);
     ir_plan_free(p->plan);
     memset(p, 0, sizeof *p);
 }

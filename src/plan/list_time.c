@@ -10,6 +10,7 @@
 
 struct windows { /* parts of list_pass.scratch */
     uint64_t *worker_begin, *worker_end, *chunk_begin, *chunk_end, *stage_begin, *stage_end;
+    uint64_t *reduced; /* [chunks] bool */
 };
 
 static struct windows windows_of(struct list_pass *s) {
@@ -20,6 +21,7 @@ static struct windows windows_of(struct list_pass *s) {
     v.chunk_end = v.chunk_begin + p->chunks;
     v.stage_begin = v.chunk_end + p->chunks;
     v.stage_end = v.stage_begin + p->route->stages;
+    v.reduced = v.stage_end + p->route->stages;
     return v;
 }
 
@@ -45,8 +47,45 @@ static struct windows measure(struct list_pass *s, const struct list_schedule *o
     return v;
 }
 
+static bool holds(const struct list_problem *p, uint32_t worker, uint32_t chunk) {
+    if (worker % p->route->stages == chunk) return p->route->alive[worker];
+    return p->plan->workers[worker].hold_count > 1 && ir_plan_holds(p->plan, worker, chunk);
+}
+
+/* The next chunk by the end of its gradients; chunks as many as stages. `done` marks those that were. */
+static uint32_t next_ended(const struct list_problem *p, const struct windows *v) {
+    uint32_t next = IR_NONE;
+    for (uint32_t c = 0; c < p->chunks; c++)
+        if (!v->reduced[c] && (next == IR_NONE || v->chunk_end[c] < v->chunk_end[next])) next = c;
+    return next;
+}
+
+/* Where stages share: chunk after chunk, its R everywhere at once. */
+static void add_shared_steps(const struct list_problem *p, struct windows *v) {
+    memset(v->reduced, 0, p->chunks * sizeof *v->reduced);
+    for (uint32_t k = 0; k < p->chunks; k++) {
+        uint32_t c = next_ended(p, v);
+        uint64_t begin = v->chunk_end[c];
+        for (uint32_t w = 0; w < p->workers; w++)
+            if (holds(p, w, c) && v->worker_end[w] > begin) begin = v->worker_end[w];
+        begin += p->costs->chunk[c].reduce;
+        for (uint32_t w = 0; w < p->workers; w++)
+            if (holds(p, w, c)) v->worker_end[w] = begin + sim_duration(p->costs, w, c, IR_S);
+        v->chunk_end[c] = begin + p->chunk_tail[c] - p->costs->chunk[c].reduce;
+        v->reduced[c] = 1;
+    }
+    for (uint32_t w = 0; w < p->workers; w++)
+        if (p->route->alive[w])
+            widen(&v->stage_begin[w % p->route->stages], &v->stage_end[w % p->route->stages],
+                  v->worker_begin[w], v->worker_end[w]);
+}
+
 /* R and S of what the stage's workers hold, after the last gradient anywhere. */
 static void add_steps(const struct list_problem *p, struct windows *v) {
+    if (p->route->early != NULL) {
+        add_shared_steps(p, v);
+        return;
+    }
     for (uint32_t w = 0; w < p->workers; w++) {
         uint32_t stage = w % p->route->stages;
         if (!p->route->alive[w]) continue;

@@ -28,6 +28,8 @@ struct plan_route {
      * holds its own chunks in any case: */
     const uint32_t *stage_of; /* [chunks] position in the pipeline; null: chunk c at stage c % stages. The
                                * caller's: it outlives the route and its copies */
+    uint64_t *early; /* [chunks] ticks by which a stage's gradients are reduced before its time is up, so that
+                      * the helpers it shares with a neighbour can reduce theirs then; null: not thought of */
 };
 pawl_code plan_route_new(uint32_t pipelines, uint32_t stages, uint32_t chunks, uint32_t microbatches,
                          struct plan_route **out,
@@ -90,8 +92,9 @@ pawl_code plan_route_fill_peers(struct plan_route *route, const struct sim_costs
 
 /* Beyond the stage: some workers hold a neighbouring chunk as well and take part of its micro-batches, while
  * peers of their own stage take some of theirs, such that the load (ticks) of the busiest worker is least
- * with at most `helpers` such workers, and of these the fewest; where a worker of an earlier stage helps, the
- * others who have that chunk count as busy the longer by that stage's forward, which the period makes so.
+ * with at most `helpers` such workers, and of these the fewest. A helper reduces two chunks one after the
+ * other, each together with all who hold it: who must be done before the rest counts as busy the longer by
+ * that, and the route says so (early).
  * Each costs one copy of a chunk's state and its memory (never above `room[worker]` bytes; null: not
  * limited). Fewer are used where more would not help, so also where one alone cannot: two failures may need
  * two. Errors: STAGE_LOST; UNSUPPORTED: stages of several chunks. O(stages * helpers) for each of a
@@ -143,8 +146,8 @@ pawl_code plan_list(const struct plan_route *route, const struct sim_costs *cost
 uint64_t plan_bound_route(const struct plan_route *route, const struct sim_costs *costs,
                           const struct plan_list_options *options);
 /* ... of any route of whoever is alive, homes free, workers holding neighbours too: all work over all speed,
- * and of any route where workers execute chunks of their own stage only (UINT64_MAX: a stage nobody lives
- * in). */
+ * with R and S also of those who must help where a stage's own cannot do it; and of any route where workers
+ * execute chunks of their own stage only (UINT64_MAX: a stage nobody lives in). */
 uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
                          bool staggered);
 uint64_t plan_bound_peers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,

@@ -70,13 +70,22 @@ pawl_code plan_route_copy(const struct plan_route *route, struct plan_route **ou
     (*out)->stage_of = route->stage_of;
     memcpy((*out)->alive, route->alive, worker_count(route) * sizeof *route->alive);
     memcpy((*out)->host, route->host, cell_count(route) * sizeof *route->host);
-    return PAWL_OK;
+    if (route->early == NULL) return PAWL_OK;
+    (*out)->early = malloc(route->chunks * sizeof *route->early);
+    if ((*out)->early != NULL) {
+        memcpy((*out)->early, route->early, route->chunks * sizeof *route->early);
+        return PAWL_OK;
+    }
+    plan_route_free(*out);
+    *out = NULL;
+    return error_set(e, PAWL_MEMORY, 0, "route: no memory");
 }
 
 void plan_route_free(struct plan_route *route) {
     if (route == NULL) return;
     free(route->alive);
     free(route->host);
+    free(route->early);
     free(route);
 }
 

@@ -48,9 +48,11 @@ static pawl_code list_helpers(const struct share_request *r, const struct share_
     return PAWL_OK;
 }
 
-static uint64_t load_of(const struct sim_costs *costs, const struct share_work *work, uint32_t worker) {
+static uint64_t load_of(const struct sim_costs *costs, const struct share_work *work, uint32_t worker,
+                        uint64_t early) {
     uint32_t stage = worker % costs->stages;
     uint64_t load = ticks_add(work->own * route_unit(costs, worker, stage), route_once(costs, worker, stage));
+    if (work->left == 0 && work->right == 0) load = ticks_add(load, early);
     if (work->left > 0)
         load = ticks_add(load, work->left * route_unit(costs, worker, stage - 1) +
                                    route_once(costs, worker, stage - 1));
@@ -62,11 +64,15 @@ static uint64_t load_of(const struct sim_costs *costs, const struct share_work *
 
 static pawl_code share(const struct share_request *r, struct share_work *work, struct plan_share *out,
                        struct pawl_error *e) {
-    pawl_code code = share_amounts(r, work, e);
+    uint64_t *early = calloc(r->costs->stages, sizeof *early);
+    out->route->early = early;
+    if (early == NULL) return error_set(e, PAWL_MEMORY, 0, "plan: no memory to share a stage");
+    pawl_code code = share_amounts(r, work, early, e);
     if (code == PAWL_OK) code = share_place(r, work, out->route, e);
     if (code == PAWL_OK) code = list_helpers(r, work, out, e);
     for (uint32_t w = 0; w < r->costs->pipelines * r->costs->stages && code == PAWL_OK; w++) {
-        uint64_t load = out->route->alive[w] ? load_of(r->costs, &work[w], w) : 0;
+        uint64_t load =
+            out->route->alive[w] ? load_of(r->costs, &work[w], w, early[w % r->costs->stages]) : 0;
         if (load > out->load) out->load = load;
     }
     return code;

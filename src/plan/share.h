@@ -18,8 +18,9 @@ struct share_request {
 };
 
 /* Amounts such that the busiest worker's ticks are least with at most so many helpers, and then of those the
- * fewest. `work` is [workers], set by it. */
-pawl_code share_amounts(const struct share_request *request, struct share_work *work, struct pawl_error *e);
+ * fewest. `work` is [workers], `early` [stages], see plan_route; both are set by it. */
+pawl_code share_amounts(const struct share_request *request, struct share_work *work, uint64_t *early,
+                        struct pawl_error *e);
 
 /* A route in which everybody does as much as `work` says: homes stay as far as possible, a helper rather does
  * two chunks of one micro-batch than of two, all at even distances. */

@@ -8,19 +8,37 @@
 #include "plan/share_walk.h"
 #include "plan/ticks.h"
 
+/* The least time is searched for as exactly as this part of it, or to the tick where it has fewer. */
+#define EXACT_ENOUGH 8192u
+
 /* ---- the chosen way ---- */
 
 static void read_way(struct walk *w, uint32_t helpers) {
+    enum walk_order order = WALK_TOGETHER;
     for (uint32_t s = w->stages; s-- > 0;) {
-        const struct walk_best *b = &w->best[(size_t)s * (w->request->helpers + 1) + helpers];
+        const struct walk_best *b = walk_best(w, s, helpers, order);
         w->used[s] = b->used;
         w->hand_on[s] = b->hand_on;
+        w->order[s] = order;
+        w->shifted[s] = b->shifted;
         helpers = b->before;
+        order = b->from;
     }
 }
 
+static struct walk_come come_to(const struct walk *w, uint32_t stage, int64_t handed) {
+    if (stage == 0) return (struct walk_come){0, 0, WALK_TOGETHER, false};
+    uint32_t lefts = handed < 0 ? w->used[stage - 1] : 0;
+    return (struct walk_come){handed, lefts, w->order[stage - 1], w->shifted[stage - 1]};
+}
+
+static uint64_t early_at(const struct walk *w, uint32_t stage) {
+    struct walk_come come = come_to(w, stage, stage == 0 ? 0 : w->hand_on[stage - 1]);
+    return walk_early_ticks(w, stage, walk_early(&come, w->hand_on[stage], w->order[stage]));
+}
+
 static int64_t left_over_here(const struct walk *w, uint32_t stage, int64_t handed, int64_t hand_on) {
-    struct walk_come come = stage == 0 ? (struct walk_come){0, 0} : walk_come(handed, w->used[stage - 1]);
+    struct walk_come come = come_to(w, stage, handed);
     return walk_left_over(w, stage, &come, hand_on);
 }
 
@@ -67,14 +85,13 @@ static void share_to(struct walk *w, struct share_work *work, uint32_t stage, en
     }
 }
 
-/* What a worker has to do before it takes of its own chunk, and by how much it ends early; those that end
- * with a later chunk may be spared that. */
-static uint64_t load_before(const struct walk *w, const struct share_work *had, uint32_t worker,
-                            bool spared) {
+/* What a worker has to do before it takes of its own chunk, and by how much it ends early: helpers have
+ * something to do until the end. */
+static uint64_t load_before(const struct walk *w, const struct share_work *had, uint32_t worker) {
     const struct sim_costs *costs = w->request->costs;
     uint32_t stage = worker % w->stages;
-    bool late = stage > 0 && w->hand_on[stage - 1] > 0 && !(spared && had->right > 0);
-    uint64_t load = route_once(costs, worker, stage) + (late ? w->late[stage] : 0);
+    uint64_t load = route_once(costs, worker, stage);
+    if (had->left == 0 && had->right == 0) load += early_at(w, stage);
     if (had->left > 0)
         load += had->left * route_unit(costs, worker, stage - 1) + route_once(costs, worker, stage - 1);
     if (had->right > 0)
@@ -88,13 +105,10 @@ static void share_own(struct walk *w, struct share_work *work, uint32_t stage) {
     int64_t pieces = w->all;
     if (stage > 0 && w->hand_on[stage - 1] > 0) pieces -= w->hand_on[stage - 1];
     if (w->hand_on[stage] < 0) pieces += w->hand_on[stage];
-    for (int spared = 0; spared < 2; spared++) {
-        for (uint32_t i = 0; i < count; i++) {
-            uint32_t worker = walk_worker(w, stage, count - 1 - i); /* helpers last: they get less */
-            w->taker[i] = (struct route_taker){worker, load_before(w, &work[worker], worker, spared),
-                                               route_unit(w->request->costs, worker, stage), 0};
-        }
-        if (route_fill_time(w->taker, count, (uint64_t)pieces) <= w->time) break;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t worker = walk_worker(w, stage, count - 1 - i); /* helpers last: they get less */
+        w->taker[i] = (struct route_taker){worker, load_before(w, &work[worker], worker),
+                                           route_unit(w->request->costs, worker, stage), 0};
     }
     route_fill(w->taker, count, (uint64_t)pieces);
     for (uint32_t i = 0; i < count; i++) work[w->taker[i].worker].own = w->taker[i].take;
@@ -125,7 +139,8 @@ static uint64_t time_alone(struct walk *w) {
     return most;
 }
 
-pawl_code share_amounts(const struct share_request *request, struct share_work *work, struct pawl_error *e) {
+pawl_code share_amounts(const struct share_request *request, struct share_work *work, uint64_t *early,
+                        struct pawl_error *e) {
     const struct sim_costs *costs = request->costs;
     struct pool all = {costs, request->alive, 0, costs->stages};
     struct walk w;
@@ -133,16 +148,17 @@ pawl_code share_amounts(const struct share_request *request, struct share_work *
     if (code == PAWL_OK) {
         uint64_t high = time_alone(&w), low = pool_time(&all, request->microbatches);
         if (low > high) low = high;
-        while (low < high) {
+        while (low < high && high - low >= high / EXACT_ENOUGH) {
             uint64_t middle = low + (high - low) / 2;
             if (walk_time(&w, middle) != IR_NONE)
                 high = middle;
             else
                 low = middle + 1;
         }
-        read_way(&w, walk_time(&w, low));
+        read_way(&w, walk_time(&w, high));
         level(&w);
         give_amounts(&w, work);
+        for (uint32_t s = 0; s < w.stages; s++) early[s] = early_at(&w, s);
     }
     walk_close(&w);
     return code;

@@ -533,6 +533,74 @@ static void predictions_are_the_load_of_the_peers(void **state) {
     case_close(&c);
 }
 
+/* 2 x 2 x 6, the second chunk of 6 ticks, R of 10: 108 of work, 40 of R, 37 each. But then two of the first
+ * stage must help, or with 40 ticks one: it does 2 of each, the other 10, its peers 5. */
+static void those_who_must_help_have_another_sum_to_wait_for(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(2, 2, 6);
+    c.costs.chunk[1].forward = 4;
+    assert_int_equal(plan_bound_free(&c.costs, 6, c.alive, true), 27);
+    c.costs.chunk[0].reduce = c.costs.chunk[1].reduce = 10;
+    assert_int_equal(plan_bound_free(&c.costs, 6, c.alive, true), 40);
+    case_close(&c);
+}
+
+/* Whoever executes what, somebody is busy for so long. */
+static void no_random_route_keeps_everybody_below_the_free_bound(void **state) {
+    (void)state;
+    struct rng_stream rng = {31};
+    uint32_t reached = 0;
+    for (int i = 0; i < 300; i++) {
+        uint32_t stages = 1 + (uint32_t)rng_below(&rng, 3), microbatches = 1 + (uint32_t)rng_below(&rng, 3);
+        struct plan_case c = case_uniform(2, stages, microbatches);
+        struct plan_route *r = NULL;
+        struct pawl_error e = {0};
+        uint64_t least = UINT64_MAX;
+        for (uint32_t s = 0; s < stages; s++) {
+            c.costs.chunk[s].forward = 1 + rng_below(&rng, 4);
+            c.costs.chunk[s].reduce = rng_below(&rng, 5);
+            c.costs.chunk[s].step = rng_below(&rng, 2);
+        }
+        if (rng_below(&rng, 2)) case_kill(&c, 1, (uint32_t)rng_below(&rng, stages));
+        assert_int_equal(plan_route_peers(&c.costs, microbatches, c.alive, false, &r, &e), PAWL_OK);
+        for (int k = 0; k < 400; k++) { /* a walk: somebody gets something else */
+            uint32_t cell = (uint32_t)rng_below(&rng, 2 * stages * microbatches);
+            uint32_t other = (uint32_t)rng_below(&rng, case_workers(&c)), former = r->host[cell];
+            uint64_t before = case_busiest(&c, r);
+            if (c.alive[other]) r->host[cell] = other;
+            if (case_busiest(&c, r) > before && rng_below(&rng, 4) > 0) r->host[cell] = former;
+            if (case_busiest(&c, r) < least) least = case_busiest(&c, r);
+        }
+        uint64_t bound = plan_bound_free(&c.costs, microbatches, c.alive, true);
+        assert_in_range(bound, 1, least);
+        reached += bound == least;
+        plan_route_free(r);
+        case_close(&c);
+    }
+    print_message("the free bound is reached in %u of 300 cases\n", reached);
+    assert_in_range(reached, 100, 300);
+}
+
+/* Sharing costs R and S of a neighbour, less a forward; and a hole makes no stage faster. */
+static void predictions_of_shared_stages_count_what_helpers_reduce(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(5, 4, 70);
+    for (uint32_t s = 0; s < 4; s++) c.costs.chunk[s].reduce = 20;
+    uint64_t peers = plan_predict_stage(&c.costs, 70, PAWL_POLICY_RECYCLE, 1, 1);
+    assert_int_equal(peers, (70 * 5 + 3) / 4 * 3 + 20);
+    uint64_t shared = plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, 1, 1);
+    assert_int_equal(shared, ((210 + 20) * 15 + 13) / 14 + 20 - 1);
+    for (uint32_t s = 0; s < 4; s++) c.costs.chunk[s].reduce = 60; /* dearer than the peers */
+    peers = plan_predict_stage(&c.costs, 70, PAWL_POLICY_RECYCLE, 1, 1);
+    assert_int_equal(plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, 1, 1), peers);
+    c.costs.chunk[3].forward = 9;
+    for (uint32_t s = 0; s < 4; s++)
+        for (uint32_t j = 1; j < 5; j++)
+            assert_true(plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, s, j) >=
+                        plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, s, j - 1));
+    case_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_schedule_of_random_tiny_cases_is_below_the_bound),
@@ -547,6 +615,9 @@ int main(void) {
         cmocka_unit_test(reductions_and_steps_are_part_of_the_time),
         cmocka_unit_test(a_lost_stage_has_no_schedule),
         cmocka_unit_test(predictions_are_the_load_of_the_peers),
+        cmocka_unit_test(those_who_must_help_have_another_sum_to_wait_for),
+        cmocka_unit_test(no_random_route_keeps_everybody_below_the_free_bound),
+        cmocka_unit_test(predictions_of_shared_stages_count_what_helpers_reduce),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
