@@ -119,7 +119,8 @@ struct pawl_plan_request {
     bool exact;              /* prove it, by a solver, for small cases */
     const char *engine;      /* "z3", "cbc"; null: z3 */
     double time_limit_s;     /* of the exact solver; 0: 60 */
-    double search_s;         /* of the local search; 0: short, by the size; negative: none */
+    double search_s;         /* of the local search, and where stages may share, of searching other numbers of
+                              * helpers; 0: short, by the size, of one; negative: none */
     uint64_t seed;
     void (*progress)(void *context, double period, double bound, double seconds); /* null: none */
     void *context;

@@ -74,8 +74,13 @@ pawl_code make_search(struct make *m);
 bool make_peers_only(const struct make *m); /* nobody executes chunks of another stage than its own */
 uint64_t make_bound(const struct make *m);
 pawl_code make_exact(struct make *m);
+/* Is there time left, and a gap? Then lists may be searched for so long. */
+bool make_has_time(struct make *m, int64_t until_ns);
 /* make_share.c: stages shared beyond the peers, where that pays. */
 pawl_code make_share(struct make *m);
+/* So many rounds for each other number of helpers with which the plan may be shorter; the best is kept. *any
+ * becomes true if there is one. */
+pawl_code make_other_routes(struct make *m, uint32_t rounds, int64_t until_ns, bool *any);
 /* make_free.c: period of the same policy without failures. */
 pawl_code make_fault_free(struct make *m, uint64_t *out);
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "plan/make.h"
 
 /* Local search by default: so many instructions are listed again altogether, at most so many times. It is
@@ -11,6 +12,8 @@
 #define SEARCH_ROUNDS_MAX   200u
 /* A guard for machines far slower than any that was thought of. */
 #define SEARCH_GUARD_S 10.0
+/* Where there is time to search routes too: of the first turn of each. */
+#define ROUTE_ROUNDS 256u
 
 static uint64_t instruction_count(const struct make *m) {
     const struct pawl_plan_request *r = m->request;
@@ -53,14 +56,17 @@ bool make_is_stopped(const struct make *m) {
     return m->request->stop != NULL && *(const volatile bool *)m->request->stop;
 }
 
+bool make_has_time(struct make *m, int64_t until_ns) {
+    int64_t left_ns = until_ns - clock_now_ns();
+    m->list.search_s = left_ns > 0 ? (double)left_ns * 1e-9 : 0;
+    return left_ns > 0 && m->times.period > m->bound && !make_is_stopped(m);
+}
+
 /* Search begins with the list schedule anew, so that it can only be better. */
-pawl_code make_search(struct make *m) {
+static pawl_code search_route(struct make *m, uint32_t rounds) {
     struct ir_plan *ir = NULL;
     struct sim_result times = {0};
-    if (!plan_is_listed(m->request->policy) || m->list.rounds == 0 || m->times.period <= m->bound ||
-        make_is_stopped(m))
-        return PAWL_OK;
-    pawl_code code = make_order(m, m->route, m->list.rounds, &ir, &times);
+    pawl_code code = make_order(m, m->route, rounds, &ir, &times);
     if (code != PAWL_OK) return code;
     m->searched = true;
     if (times.period < m->times.period) {
@@ -74,6 +80,31 @@ pawl_code make_search(struct make *m) {
     ir_plan_free(ir);
     sim_result_close(&times);
     return PAWL_OK;
+}
+
+/* The best route so far and others take turns of so many rounds each, then of twice as many, with other
+ * random choices: only where it ends depends on the clock. */
+static pawl_code search_routes(struct make *m) {
+    int64_t until_ns = clock_now_ns() + (int64_t)(m->request->search_s * 1e9);
+    pawl_code code = PAWL_OK;
+    uint32_t rounds = ROUTE_ROUNDS;
+    for (bool any = true; code == PAWL_OK && any && make_has_time(m, until_ns); m->list.seed++) {
+        any = plan_bound_route(m->route, m->costs, &m->list) < m->times.period;
+        if (any) code = search_route(m, rounds);
+        if (code == PAWL_OK) code = make_other_routes(m, rounds, until_ns, &any);
+        if (rounds < UINT32_MAX / 2) rounds *= 2;
+    }
+    m->list.seed = m->request->seed;
+    m->list.search_s = m->request->search_s;
+    return code;
+}
+
+pawl_code make_search(struct make *m) {
+    if (!plan_is_listed(m->request->policy) || m->list.rounds == 0 || m->times.period <= m->bound ||
+        make_is_stopped(m))
+        return PAWL_OK;
+    bool others = m->request->search_s > 0 && !make_peers_only(m);
+    return others ? search_routes(m) : search_route(m, m->list.rounds);
 }
 
 /* Baselines have one order for a route; the ablations may route orphans as they like, among peers; pawl may

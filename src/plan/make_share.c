@@ -57,12 +57,16 @@ static pawl_code find_room(const struct make *m, uint64_t **out) {
     return PAWL_OK;
 }
 
+static uint32_t most_helpers(const struct make *m) {
+    uint32_t stages = m->request->stages;
+    uint32_t most = m->worker_count < 4 * stages ? m->worker_count : 4 * stages;
+    return most < WALK_MAX / stages ? most : WALK_MAX / stages;
+}
+
 /* Numbers of helpers worth ordering, ascending; the first try, with none, gives the load to beat. */
 static pawl_code find_candidates(struct make *m, const uint64_t *room, struct candidates *out) {
     uint64_t cells = (uint64_t)m->worker_count * m->request->microbatches, best = UINT64_MAX;
-    uint32_t stages = m->request->stages, next = 0, useless = 0;
-    uint32_t most = m->worker_count < 4 * stages ? m->worker_count : 4 * stages;
-    if (most > WALK_MAX / stages) most = WALK_MAX / stages;
+    uint32_t stages = m->request->stages, most = most_helpers(m), next = 0, useless = 0;
     struct pool all = {m->costs, m->normal.alive, 0, stages};
     uint64_t least = pool_time(&all, m->request->microbatches); /* no load is below */
     while (next <= most && out->count < CANDIDATES_MAX && useless <= stages && !make_is_stopped(m) &&
@@ -84,10 +88,14 @@ static pawl_code find_candidates(struct make *m, const uint64_t *room, struct ca
     return PAWL_OK;
 }
 
+static bool takes_room(const struct make *m, const uint64_t *room) {
+    bool asked = m->request->memory != 0 || m->request->worker_memory != NULL;
+    return m->costs->limit != NULL && room != NULL && !asked;
+}
+
 /* The copied state takes room from micro-batches, where room is what limits them. */
 static void take_room(struct make *m, const struct plan_share *s, const uint64_t *room) {
-    bool asked = m->request->memory != 0 || m->request->worker_memory != NULL;
-    for (uint32_t i = 0; i < s->helper_count && m->costs->limit != NULL && room != NULL && !asked; i++) {
+    for (uint32_t i = 0; i < s->helper_count && takes_room(m, room); i++) {
         uint64_t *limit = &m->costs->limit[s->helpers[i].worker],
                  state = m->costs->chunk[s->helpers[i].chunk].state;
         *limit = *limit > state ? *limit - state : 0;
@@ -114,9 +122,16 @@ static void keep(struct make *m, struct plan_share *s, struct ordered *o) {
     s->helper_count = 0;
 }
 
-/* Orders the candidate and takes it if it is better by help_gain than what there is. */
-static pawl_code try_candidate(struct make *m, struct plan_share *s, const uint64_t *room,
-                               const uint64_t *limit) {
+/* What a candidate is ordered with: memory per worker, the rounds, and what it must gain. */
+struct trial {
+    const uint64_t *room, *limit; /* limit: without helpers; null: none */
+    uint32_t rounds;
+    double min_gain;
+};
+
+/* Orders the candidate and takes it if it is shorter, by the least gain, than what there is. */
+static pawl_code try_candidate(struct make *m, struct plan_share *s, const struct trial *t) {
+    const uint64_t *limit = t->limit;
     struct ordered o = {0};
     size_t size = m->worker_count * sizeof *limit;
     uint64_t *former = limit != NULL ? malloc(size) : NULL;
@@ -125,10 +140,11 @@ static pawl_code try_candidate(struct make *m, struct plan_share *s, const uint6
     if (limit != NULL) {
         memcpy(former, m->costs->limit, size);
         memcpy(m->costs->limit, limit, size);
-        take_room(m, s, room);
+        take_room(m, s, t->room);
     }
-    pawl_code code = make_order(m, s->route, 0, &o.ir, &o.times);
-    bool good = code == PAWL_OK && gains(o.times.period, m->times.period, m->help_gain);
+    pawl_code code = make_order(m, s->route, t->rounds, &o.ir, &o.times);
+    bool good = code == PAWL_OK && o.times.period < m->times.period &&
+                gains(o.times.period, m->times.period, t->min_gain);
     if (good) {
         keep(m, s, &o);
     } else {
@@ -149,9 +165,10 @@ static pawl_code try_candidates(struct make *m, struct candidates *c, const uint
         memcpy(limit, m->costs->limit, m->worker_count * sizeof *limit);
     }
     pawl_code code = PAWL_OK;
+    struct trial t = {room, limit, 0, m->help_gain};
     uint32_t first = c->count > ORDERED_MAX ? c->count - ORDERED_MAX : 0;
     for (uint32_t i = first; code == PAWL_OK && i < c->count && !make_is_stopped(m); i++)
-        code = try_candidate(m, &c->share[i], room, limit);
+        code = try_candidate(m, &c->share[i], &t);
     free(limit);
     return code;
 }
@@ -164,6 +181,61 @@ pawl_code make_share(struct make *m) {
     if (code == PAWL_OK) code = find_candidates(m, room, &c);
     if (code == PAWL_OK) code = try_candidates(m, &c, room);
     candidates_close(&c);
+    free(room);
+    return code;
+}
+
+/* ---- with time to search ---- */
+
+/* The limits without the helpers that there are: what take_room took, given back. */
+static uint64_t *limits_alone(const struct make *m, const uint64_t *room) {
+    size_t size = m->worker_count * sizeof *m->costs->limit;
+    uint64_t *limit = malloc(size);
+    if (limit == NULL) return NULL;
+    memcpy(limit, m->costs->limit, size);
+    for (uint32_t i = 0; i < m->helper_count && takes_room(m, room); i++)
+        limit[m->helpers[i].worker] += m->costs->chunk[m->helpers[i].chunk].state;
+    return limit;
+}
+
+/* Limits, where there are any, are those of other helpers: then the load must do. */
+static uint64_t least_of(const struct make *m, const struct plan_share *s) {
+    return m->costs->limit != NULL ? s->load : plan_bound_route(s->route, m->costs, &m->list);
+}
+
+static pawl_code try_number(struct make *m, uint32_t helpers, const struct trial *t, bool *any) {
+    struct plan_share s = {0};
+    pawl_code code =
+        plan_share_route(m->costs, m->request->microbatches, m->normal.alive, helpers, t->room, &s, m->e);
+    bool other = code == PAWL_OK && s.helper_count == helpers;
+    if (other && least_of(m, &s) < m->times.period) {
+        *any = true;
+        m->searched = true;
+        code = try_candidate(m, &s, t);
+    }
+    plan_share_close(&s);
+    return code;
+}
+
+static pawl_code try_numbers(struct make *m, const struct trial *t, int64_t until_ns, bool *any) {
+    uint32_t most = most_helpers(m);
+    pawl_code code = PAWL_OK;
+    for (uint32_t h = 0; code == PAWL_OK && h <= most && make_has_time(m, until_ns); h++)
+        if (h != m->helper_count) code = try_number(m, h, t, any);
+    return code;
+}
+
+pawl_code make_other_routes(struct make *m, uint32_t rounds, int64_t until_ns, bool *any) {
+    uint64_t *room = NULL, *limit = NULL;
+    pawl_code code = find_room(m, &room);
+    if (code == PAWL_OK && m->costs->limit != NULL) {
+        limit = limits_alone(m, room);
+        if (limit == NULL)
+            code = error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
+    }
+    struct trial t = {room, limit, rounds, 0};
+    if (code == PAWL_OK) code = try_numbers(m, &t, until_ns, any);
+    free(limit);
     free(room);
     return code;
 }

@@ -579,6 +579,56 @@ static void what_is_too_large_to_prove_is_planned_all_the_same(void **state) {
     pawl_plan_free(plan);
 }
 
+/* Ends by itself, when no number of helpers may be shorter: its time does not count. */
+static void with_time_other_numbers_of_helpers_are_searched(void **state) {
+    (void)state;
+    struct pawl_worker_at dead = {1, 1};
+    struct pawl_plan_request r = {.pipelines = 3,
+                                  .stages = 3,
+                                  .microbatches = 8,
+                                  .policy = PAWL_POLICY_PAWL,
+                                  .dead = &dead,
+                                  .dead_count = 1,
+                                  .search_s = -1};
+    struct pawl_plan *quick = made(&r);
+    r.search_s = 600;
+    struct pawl_plan *searched = made(&r), *again = made(&r);
+    double before = pawl_plan_summary(quick)->period, after = pawl_plan_summary(searched)->period;
+    assert_in_range((uint64_t)(before * 8), 29 * 8, 30 * 8);
+    assert_double(after, 28, 1e-9);
+    assert_double(pawl_plan_summary(again)->period, 28, 1e-9);
+    assert_int_equal(pawl_plan_summary(searched)->instructions, pawl_plan_summary(again)->instructions);
+    assert_string_equal(pawl_plan_summary(searched)->engine, "list+search");
+    pawl_plan_free(quick);
+    pawl_plan_free(searched);
+    pawl_plan_free(again);
+}
+
+static void what_is_stopped_before_it_begins_is_not_searched(void **state) {
+    (void)state;
+    bool stop = true;
+    struct pawl_worker_at dead = {1, 2};
+    struct pawl_plan_request r = small(PAWL_POLICY_PAWL);
+    r.dead = &dead, r.dead_count = 1, r.search_s = 600, r.stop = &stop;
+    struct pawl_plan *plan = made(&r);
+    assert_string_equal(pawl_plan_summary(plan)->engine, "list");
+    assert_true(pawl_plan_summary(plan)->gap > 0); /* there was something to search for */
+    pawl_plan_free(plan);
+}
+
+/* Nothing here takes stages x stages, or tries every number of helpers: with either, minutes. */
+static void a_thousand_stages_are_planned_as_well(void **state) {
+    (void)state;
+    struct pawl_worker_at dead = {3, 500};
+    struct pawl_plan_request r = {
+        .pipelines = 8, .stages = 1024, .microbatches = 2, .policy = PAWL_POLICY_PAWL, .dead = &dead};
+    r.dead_count = 1;
+    struct pawl_plan *plan = made(&r);
+    assert_in_range((uint64_t)(pawl_plan_summary(plan)->lower_bound + 0.5), 2049, 2056);
+    assert_in_range((uint64_t)(pawl_plan_summary(plan)->period + 0.5), 2049, 2070);
+    pawl_plan_free(plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_sizes_are_refused),
@@ -604,6 +654,9 @@ int main(void) {
         cmocka_unit_test(no_policy_is_longer_than_the_one_before_it),
         cmocka_unit_test(without_failures_is_what_the_policy_can_do_with_nobody_dead),
         cmocka_unit_test(what_is_too_large_to_prove_is_planned_all_the_same),
+        cmocka_unit_test(with_time_other_numbers_of_helpers_are_searched),
+        cmocka_unit_test(what_is_stopped_before_it_begins_is_not_searched),
+        cmocka_unit_test(a_thousand_stages_are_planned_as_well),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
