@@ -56,7 +56,7 @@ pawl_code pawl_profile_uniform(uint32_t stages, double forward, double input_gra
 /* A YAML or JSON file; every field is checked; errors (FORMAT) name file, line and field. */
 pawl_code pawl_profile_read(const char *path, struct pawl_profile **out, struct pawl_error *e);
 /* Built in, by stated formulas (docs/planning.md), cut into `stages`; NOT_FOUND lists the names.
- * pawl_profile_names: null-ended, static. */
+ * Letter case aside. pawl_profile_names: null-ended, static. */
 pawl_code pawl_profile_builtin(const char *name, uint32_t stages, struct pawl_profile **out,
                                struct pawl_error *e);
 const char *const *pawl_profile_names(void);
@@ -92,6 +92,13 @@ pawl_code pawl_policy_parse(const char *name, enum pawl_policy *out, struct pawl
 struct pawl_worker_at {
     uint32_t pipeline, stage; /* from 0 */
 };
+
+/* Most that can be planned and simulated; what a plan of all of them would be is refused by its size. */
+#define PAWL_PIPELINES_MAX    4096u
+#define PAWL_STAGES_MAX       1024u
+#define PAWL_MICROBATCHES_MAX 16384u
+#define PAWL_WORKERS_MAX      65536u
+#define PAWL_CHUNKS_MAX       64u /* of one stage */
 
 struct pawl_plan_request {
     uint32_t pipelines, stages, microbatches;
@@ -210,11 +217,11 @@ struct pawl_sim_request {
     const double *every_s; /* one scenario each: a failure every so many seconds, evenly */
     uint32_t every_count;
     double mtbf_s;            /* of one worker, Poisson */
-    const double *dead_share; /* one scenario each */
+    const double *dead_share; /* one scenario each; somebody must live; more dead include the fewer */
     uint32_t dead_share_count;
     double hours;    /* simulated; 0: the trace's length, or 24 */
-    double repair_s; /* a lost worker is back after so long; 0: not at all; ignored with a trace */
-    uint32_t burst;  /* failures come so many at once; 0: 1 */
+    double repair_s; /* a lost worker is back after so long; 0: not at all; with rates and mtbf alone */
+    uint32_t burst;  /* failures come so many at once; 0: 1; likewise */
     /* Saving: */
     double checkpoint_every_s;                    /* 0: each policy's own in the stops file */
     double checkpoint_write_s, checkpoint_load_s; /* 0: likewise */
@@ -232,10 +239,10 @@ pawl_code pawl_sim_stops(FILE *out, struct pawl_error *e);
 
 struct pawl_sim_row { /* one policy in one scenario */
     const char *scenario, *policy;
-    double seconds;    /* simulated */
-    double goodput;    /* micro-batches that counted, per second */
-    double relative;   /* ... over a cluster that never fails, of the same policy's fault-free schedule ... */
-    double throughput; /* per second of running: without stops and lost work */
+    double seconds;  /* simulated */
+    double goodput;  /* micro-batches that counted, per second */
+    double relative; /* ... over the fastest of the same policy: with everybody there, or ever in this row */
+    double throughput;   /* per second of running: without stops and lost work */
     double availability; /* share of the time in which it ran */
     double ettr;         /* useful time over all time: 1 - stops, lost work, saving */
     double lost_s, stopped_s, saving_s,

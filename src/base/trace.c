@@ -125,6 +125,11 @@ static const struct format_rule {
     [TRACE_DATES] = {read_date, "YYYY-MM-DD, HH:MM:SS, count"},
 };
 
+/* The mark that some editors put before UTF-8; no format has it. */
+static size_t mark_bytes(const char *text, size_t size) {
+    return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 static enum trace_format format_of(const char *text, size_t size) {
     struct cursor l = {.at = text, .end = text + size};
     int year;
@@ -167,6 +172,8 @@ static pawl_code read_lines(const char *at, const char *end, struct trace_lines 
 }
 
 pawl_code trace_lines_read(const char *text, size_t size, struct trace_lines *out, struct pawl_error *e) {
+    size_t mark = mark_bytes(text, size);
+    text += mark, size -= mark;
     struct trace_lines t = {.format = format_of(text, size)};
     t.cut = size > 0 && text[size - 1] != '\n';
     t.per_machine = t.format == TRACE_COUNTS ? 4 : 1;

@@ -8,8 +8,8 @@
  *
  * Only the form of a line is judged here: whoever reads the records says what going back in time or removing
  * who is not there means to him (tune/trace.h, fleet/fleet.h). Nothing is copied: nodes point into the text.
- * Lines may end with CR LF; empty ones count but say nothing. Tested in tests/unit/base_trace_test.c and
- * tests/fuzz/base_trace_fuzz.c. */
+ * Lines may end with CR LF; empty ones count but say nothing; a byte order mark is skipped. Tested in
+ * tests/unit/base_trace_test.c and tests/fuzz/base_trace_fuzz.c. */
 #ifndef BASE_TRACE_H
 #define BASE_TRACE_H
 

@@ -54,6 +54,7 @@ void cli_take_count(struct cli_problem *p, const char *option, const char *text,
 bool cli_next_number(const char **text, double *out) {
     char *end = NULL;
     size_t size = strspn(*text, "0123456789.");
+    if (strncasecmp(*text, "0x", 2) == 0) return false; /* strtod takes it */
     if (size == 0 || strcspn(*text, "0123456789") >= size) return false;
     errno = 0;
     *out = strtod(*text, &end); /* the command runs in the C locale */
@@ -65,9 +66,7 @@ void cli_take_number(struct cli_problem *p, const char *option, const char *text
                      double *out) {
     const char *at = text;
     char why[128];
-    if (strncasecmp(text, "0x", 2) != 0 && cli_next_number(&at, out) && *at == 0 && *out >= low &&
-        *out <= high)
-        return;
+    if (cli_next_number(&at, out) && *at == 0 && *out >= low && *out <= high) return;
     snprintf(why, sizeof why, "\"%.40s\": give a number from %g to %g", text, low, high);
     cli_blame(p, option, why);
 }

@@ -4,6 +4,7 @@
 #define CLI_CLI_H
 
 #include <argp.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include <pawl/train.h>
@@ -32,11 +33,13 @@ int cli_flush(void);
 
 /* A result that goes to a file, which takes the former one's place whole, or to the standard output. */
 struct cli_file {
-    const char *path; /* null: the standard output */
-    char *beside;     /* temporary, until all is written */
+    const char *path; /* as given; null: the standard output */
+    char *target;     /* the file that is replaced: where path leads; null: path is written to as it is */
+    char *beside;     /* name in the target's folder until it has its own */
+    bool nameless;    /* ... which the file has not got yet */
     FILE *out;        /* write here */
 };
-/* 0, or the exit code of an error that was printed. */
+/* `path` null or "-": the standard output. 0, or the exit code of an error that was printed. */
 int cli_file_open(struct cli_file *f, const char *path);
 /* `written`: all of the result was; else the file is left as it was. 0 or an exit code. */
 int cli_file_close(struct cli_file *f, bool written);

@@ -53,13 +53,13 @@ enum {
 
 static const struct argp_option option_list[] = {
     {0, 0, 0, 0, "The cluster:", 1},
-    {"pipelines", KEY_PIPELINES, "D", 0, "Data-parallel replicas of the model", 1},
-    {"stages", KEY_STAGES, "P", 0, "Stages of each pipeline", 1},
-    {"microbatches", KEY_MICROBATCHES, "M", 0, "Micro-batches of each pipeline in an iteration", 1},
+    {"pipelines", KEY_PIPELINES, "D", 0, "Data-parallel replicas of the model, to 4096", 1},
+    {"stages", KEY_STAGES, "P", 0, "Stages of each pipeline, to 1024", 1},
+    {"microbatches", KEY_MICROBATCHES, "M", 0, "Micro-batches of each pipeline in an iteration, to 16384", 1},
     {"profile", KEY_PROFILE, "FILE", 0,
      "Times and memory: a file (docs/formats/profile.md), or a built-in model, like gpt3-6.7b", 1},
     {"cost", KEY_COST, "F,I,W", 0,
-     "Instead: time of forward, input-gradient and weight-gradient on every stage (1,1,1)", 1},
+     "Instead: time of forward, input-gradient and weight-gradient on every stage, 1e-6 to 1e12 (1,1,1)", 1},
     {"comm", KEY_COMM, "C", 0, "With --cost: time of a transfer between stages (0)", 1},
     {0, 0, 0, 0, "What is lost:", 2},
     {"fail", KEY_FAIL, "p:s[,p:s]...", 0, "Dead workers, pipeline:stage, from 0; may be given often", 2},
@@ -70,9 +70,11 @@ static const struct argp_option option_list[] = {
     {0, 0, 0, 0, "How to schedule:", 3},
     {"policy", KEY_POLICY, "NAME", 0,
      "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, adaptive, decoupled, recycle or pawl (pawl)", 3},
-    {"chunks", KEY_CHUNKS, "K", 0, "Chunks of the model a stage, interleaved (2)", 3},
+    {"chunks", KEY_CHUNKS, "K", 0, "Chunks of the model a stage, to 64, interleaved (2)", 3},
     {"memory", KEY_MEMORY, "X", 0,
-     "Limit of every worker on what it stores for micro-batches: 5 is micro-batches, 24GiB bytes", 3},
+     "Limit of every worker on what it stores for micro-batches: 5 is micro-batches (at least 1), 24GiB "
+     "bytes",
+     3},
     {"memory-file", KEY_MEMORY_FILE, "FILE", 0, "Limits by stage or worker (docs/formats/profile.md)", 3},
     {"recompute", KEY_RECOMPUTE, NULL, 0, "Where memory is short, activations may be computed again", 3},
     {"offload", KEY_OFFLOAD, NULL, 0, "Where memory is short, activations may go to the host", 3},
@@ -84,7 +86,7 @@ static const struct argp_option option_list[] = {
     {0, 0, 0, 0, "Output:", 4},
     {"format", KEY_FORMAT, "NAME", 0, "text, json, svg, chrome, csv or ir (text)", 4},
     {"json", KEY_JSON, NULL, 0, "The same as --format json", 4},
-    {0, 'o', "FILE", 0, "Write there, in one step, instead of the standard output", 4},
+    {0, 'o', "FILE", 0, "Write there, in one step, instead of the standard output, which is also -", 4},
     {"quiet", 'q', NULL, 0, "No progress on the standard error output", 4},
     {"help", 'h', NULL, 0, "Print this text, and stop", 4},
     {0},
@@ -214,15 +216,15 @@ static error_t parse_cluster(struct arguments *a, int key, char *arg) {
     struct pawl_plan_request *r = &a->request;
     switch (key) {
     case KEY_PIPELINES:
-        return cli_take_count(&a->problem, "pipelines", arg, UINT32_MAX, &r->pipelines), 0;
+        return cli_take_count(&a->problem, "pipelines", arg, PAWL_PIPELINES_MAX, &r->pipelines), 0;
     case KEY_STAGES:
-        return cli_take_count(&a->problem, "stages", arg, UINT32_MAX, &r->stages), 0;
+        return cli_take_count(&a->problem, "stages", arg, PAWL_STAGES_MAX, &r->stages), 0;
     case KEY_MICROBATCHES:
-        return cli_take_count(&a->problem, "microbatches", arg, UINT32_MAX, &r->microbatches), 0;
+        return cli_take_count(&a->problem, "microbatches", arg, PAWL_MICROBATCHES_MAX, &r->microbatches), 0;
     case KEY_FAILURES:
-        return cli_take_count(&a->problem, "failures", arg, UINT32_MAX, &r->failures), 0;
+        return cli_take_count(&a->problem, "failures", arg, PAWL_WORKERS_MAX, &r->failures), 0;
     case KEY_CHUNKS:
-        return cli_take_count(&a->problem, "chunks", arg, UINT32_MAX, &r->chunks_per_stage), 0;
+        return cli_take_count(&a->problem, "chunks", arg, PAWL_CHUNKS_MAX, &r->chunks_per_stage), 0;
     case KEY_PROFILE:
         return a->profile = arg, 0;
     case KEY_COST:

@@ -4,18 +4,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli/planning.h"
 
 static bool is_built_in(const char *name) {
     for (const char *const *n = pawl_profile_names(); *n != NULL; n++)
-        if (strcmp(*n, name) == 0) return true;
+        if (strcasecmp(*n, name) == 0) return true;
     return false;
 }
 
 pawl_code cli_profile_find(const char *name, uint32_t stages, struct pawl_profile **out,
                            struct pawl_error *e) {
-    return is_built_in(name) ? pawl_profile_builtin(name, stages, out, e) : pawl_profile_read(name, out, e);
+    struct pawl_error unknown = {0};
+    if (is_built_in(name)) return pawl_profile_builtin(name, stages, out, e);
+    pawl_code code = pawl_profile_read(name, out, e);
+    if (code != PAWL_NOT_FOUND || strchr(name, '/') != NULL) return code;
+    /* Without a folder it may have been meant for a model: name those. */
+    if (pawl_profile_builtin(name, stages, out, &unknown) == PAWL_NOT_FOUND)
+        snprintf(e->text, sizeof e->text, "%.700s, and no file of that name", unknown.text);
+    return code;
 }
 
 void cli_print_warnings(const char *lines) {

@@ -6,7 +6,7 @@
 
 #include "cli/amount.h"
 
-/* A built-in model cut into so many stages, or a file. */
+/* A built-in model, letter case aside, cut into so many stages, or a file. */
 pawl_code cli_profile_find(const char *name, uint32_t stages, struct pawl_profile **out,
                            struct pawl_error *e);
 /* Each line as a warning on the standard error output. */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <pawl/plan.h>
 #include <pawl/tune.h>
@@ -67,9 +68,10 @@ static const struct argp_option option_list[] = {
     {"burst", KEY_BURST, "N", 0, "So many fail at once (1)", 1},
     {"seed", KEY_SEED, "K", 0, "Of what is drawn (0)", 1},
     {0, 0, 0, 0, "The job:", 2},
-    {"pipelines", KEY_PIPELINES, "D", 0, "Data-parallel replicas of the model (4)", 2},
-    {"stages", KEY_STAGES, "P", 0, "Stages of each pipeline (8)", 2},
-    {"microbatches", KEY_MICROBATCHES, "M", 0, "Micro-batches of each pipeline in an iteration (4 P)", 2},
+    {"pipelines", KEY_PIPELINES, "D", 0, "Data-parallel replicas of the model, to 4096 (4)", 2},
+    {"stages", KEY_STAGES, "P", 0, "Stages of each pipeline, to 1024 (8)", 2},
+    {"microbatches", KEY_MICROBATCHES, "M", 0,
+     "Micro-batches of each pipeline in an iteration, to 16384 (4 P)", 2},
     {"profile", KEY_PROFILE, "FILE", 0,
      "Times and memory: a file (docs/formats/profile.md), or a built-in model (gpt3-6.7b)", 2},
     {0, 0, 0, 0, "What is done about it:", 3},
@@ -83,7 +85,7 @@ static const struct argp_option option_list[] = {
     {0, 0, 0, 0, "Output:", 4},
     {"format", KEY_FORMAT, "NAME", 0, "text, json or svg (text)", 4},
     {"json", KEY_JSON, NULL, 0, "The same as --format json", 4},
-    {0, 'o', "FILE", 0, "Write there, in one step, instead of the standard output", 4},
+    {0, 'o', "FILE", 0, "Write there, in one step, instead of the standard output, which is also -", 4},
     {"quiet", 'q', NULL, 0, "No progress on the standard error output", 4},
     {"help", 'h', NULL, 0, "Print this text, and stop", 4},
     {0},
@@ -122,6 +124,17 @@ static bool take_list(struct arguments *a, const char *option, char *text, struc
         text = comma != NULL ? comma + 1 : NULL;
     }
     return true;
+}
+
+/* In the words of the option: the library's bounds are shares of 1. */
+static pawl_code parse_dead(const char *text, double *out, struct pawl_error *e) {
+    pawl_code code = pawl_parse_share(text, out, e);
+    if (code != PAWL_OK || (*out > 0 && *out < 1)) return code;
+    snprintf(
+        e->text, sizeof e->text,
+        "\"%.60s\": somebody must live, and somebody must be dead: give shares above 0%% and below 100%%",
+        text);
+    return PAWL_ARGUMENT;
 }
 
 static void take_policies(struct arguments *a, const char *text) {
@@ -195,13 +208,13 @@ static error_t parse_failures(struct arguments *a, int key, char *arg) {
     case KEY_MTBF:
         return cli_take_seconds(&a->problem, "mtbf", arg, &r->mtbf_s), 0;
     case KEY_DEAD:
-        return (void)take_list(a, "dead", arg, &a->dead, pawl_parse_share), 0;
+        return (void)take_list(a, "dead", arg, &a->dead, parse_dead), 0;
     case KEY_HOURS:
         return take_hours(a, arg), 0;
     case KEY_REPAIR:
         return cli_take_seconds(&a->problem, "repair", arg, &r->repair_s), 0;
     case KEY_BURST:
-        return cli_take_count(&a->problem, "burst", arg, UINT32_MAX, &r->burst), 0;
+        return cli_take_count(&a->problem, "burst", arg, PAWL_WORKERS_MAX, &r->burst), 0;
     case KEY_SEED:
         return cli_take_seed(&a->problem, "seed", arg, &r->seed), 0;
     default:
@@ -213,11 +226,11 @@ static error_t parse_job(struct arguments *a, int key, char *arg) {
     struct pawl_sim_request *r = &a->request;
     switch (key) {
     case KEY_PIPELINES:
-        return cli_take_count(&a->problem, "pipelines", arg, UINT32_MAX, &r->pipelines), 0;
+        return cli_take_count(&a->problem, "pipelines", arg, PAWL_PIPELINES_MAX, &r->pipelines), 0;
     case KEY_STAGES:
-        return cli_take_count(&a->problem, "stages", arg, UINT32_MAX, &r->stages), 0;
+        return cli_take_count(&a->problem, "stages", arg, PAWL_STAGES_MAX, &r->stages), 0;
     case KEY_MICROBATCHES:
-        return cli_take_count(&a->problem, "microbatches", arg, UINT32_MAX, &r->microbatches), 0;
+        return cli_take_count(&a->problem, "microbatches", arg, PAWL_MICROBATCHES_MAX, &r->microbatches), 0;
     case KEY_PROFILE:
         return a->profile = arg, 0;
     case KEY_POLICIES:
@@ -275,7 +288,7 @@ static void complete(struct arguments *a) {
                  kinds == 0 ? "give one" : "give only one");
     if (r->pipelines == 0) r->pipelines = 4;
     if (r->stages == 0) r->stages = 8;
-    if (r->microbatches == 0) r->microbatches = r->stages <= UINT32_MAX / 4 ? 4 * r->stages : UINT32_MAX;
+    if (r->microbatches == 0) r->microbatches = 4 * r->stages;
     r->every_s = a->every.value, r->every_count = a->every.count;
     r->dead_share = a->dead.value, r->dead_share_count = a->dead.count;
     r->sets = a->sets;
@@ -287,16 +300,25 @@ static void complete(struct arguments *a) {
     r->policies = a->policies;
 }
 
-struct progress {
-    int tenth; /* that was last shown */
+struct progress { /* what was last shown, and when */
+    int percent;
+    double at_s;
 };
 
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Every tenth, and whatever there is to say after a quarter of a second. */
 static void show_progress(void *context, double share, const char *what) {
     struct progress *p = context;
-    int tenth = (int)(share * 10);
-    if (tenth <= p->tenth) return;
-    p->tenth = tenth;
-    fprintf(stderr, "pawl: sim: %d %%: %s\n", 10 * tenth, what);
+    int percent = (int)(share * 100);
+    bool tenth = percent / 10 > p->percent / 10;
+    if (percent <= p->percent || (!tenth && now_s() - p->at_s < 0.25)) return;
+    *p = (struct progress){percent, now_s()};
+    fprintf(stderr, "pawl: sim: %d %%: %s\n", percent, what);
 }
 
 static int write_sim(const struct arguments *a, const struct pawl_sim *sim) {
@@ -324,7 +346,7 @@ static int simulate(struct arguments *a) {
     struct pawl_profile *profile = NULL;
     struct pawl_sim *sim = NULL;
     struct pawl_error e = {0};
-    struct progress progress = {0};
+    struct progress progress = {.at_s = now_s()};
     pawl_code code = cli_profile_find(a->profile != NULL ? a->profile : "gpt3-6.7b", r->stages, &profile, &e);
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
     r->profile = profile;

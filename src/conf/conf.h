@@ -61,8 +61,8 @@ pawl_code conf_map(const struct conf *conf, const struct conf_node *node, const 
 bool conf_whole(const char *text, uint64_t *out);
 /* [+-] digits [. digits] [e [+-] digits]; false: none, or beyond what a double holds. */
 bool conf_real(const char *text, double *out);
-/* Shortest digits that read back equal, with a point whatever the locale; text as a double-quoted scalar of
- * YAML and JSON. */
+/* Shortest digits that read back equal, whole numbers below 1e15 without an exponent, with a point whatever
+ * the locale; text as a double-quoted scalar of YAML and JSON. */
 void conf_print_real(double value, struct bytes *out);
 void conf_print_text(const char *text, struct bytes *out);
 

@@ -160,9 +160,17 @@ void conf_print_text(const char *text, struct bytes *out) {
     bytes_put_u8(out, '"');
 }
 
-/* The shortest digits that read back to the same value, with a point whatever the locale. */
+/* Below it every whole number is a double of its own, so that all its digits are meant. */
+#define WHOLE_MAX 1e15
+
+/* The shortest digits that read back to the same value, with a point whatever the locale; %g alone would say
+ * 6e+02 where people write 600. */
 void conf_print_real(double value, struct bytes *out) {
     char text[40];
+    if (fabs(value) < WHOLE_MAX && value == floor(value)) {
+        bytes_printf(out, "%lld", (long long)value);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);
         for (char *c = text; *c != 0; c++)

@@ -135,4 +135,4 @@ static pawl_code bamboo_change(void *state, const struct fleet_change *change, s
     return PAWL_OK;
 }
 
-const struct fleet_policy fleet_bamboo = {"bamboo", bamboo_start, bamboo_change, bamboo_close};
+const struct fleet_policy fleet_bamboo = {"bamboo", bamboo_start, bamboo_change, bamboo_close, NULL};

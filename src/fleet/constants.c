@@ -111,9 +111,16 @@ void fleet_constants_close(struct fleet_constants *c) {
 
 struct fleet_constant *fleet_constant_find(const struct fleet_constants *c, const char *policy,
                                            const char *name) {
-    for (uint32_t i = 0; i < c->count; i++)
-        if (strcmp(c->constant[i].policy, policy) == 0 && strcmp(c->constant[i].name, name) == 0)
-            return &c->constant[i];
+    const char *other =
+        NULL; /* the newest policy that is not meant: most of its constants share the pointer */
+    for (uint32_t i = 0; i < c->count; i++) {
+        struct fleet_constant *x = &c->constant[i];
+        if (x->policy == other) continue;
+        if (strcmp(x->policy, policy) != 0)
+            other = x->policy;
+        else if (strcmp(x->name, name) == 0)
+            return x;
+    }
     return NULL;
 }
 

@@ -20,12 +20,23 @@ struct engine {
     uint32_t event_count;
     uint32_t *lost, *joined; /* [machines] of the change at hand */
     double iteration_s;
+    double fastest_rate; /* that it ever had */
+    const char *note;    /* why it cannot run now, if the policy says it */
     struct clockwork clock;
     double machine_s;
     struct fleet_run *run;
     uint32_t sample_room;
+    struct fleet_watch watch;
     struct pawl_error *e;
 };
+
+/* Changes between two calls of progress: some milliseconds. */
+#define CHANGES_SHOWN 4096u
+
+static pawl_code check_stop(const struct engine *g) {
+    if (g->watch.stop == NULL || !*(const volatile bool *)g->watch.stop) return PAWL_OK;
+    return error_set(g->e, PAWL_CANCELLED, 0, "the simulation was stopped");
+}
 
 static int by_time(const void *a, const void *b) {
     const struct fleet_event *x = a, *y = b;
@@ -34,15 +45,31 @@ static int by_time(const void *a, const void *b) {
     return x->machine < y->machine ? -1 : x->machine > y->machine;
 }
 
-/* Events with the time that a coming machine needs; those that are lost before come not at all. */
-static pawl_code make_events(struct engine *g, const struct fleet_events *events) {
-    double ready_s = fleet_job_constant(g->job, "common", "node_ready_s");
-    uint32_t *coming = malloc(((size_t)events->machines + 1) * sizeof *coming);
-    g->event = malloc(((size_t)events->count + 1) * sizeof *g->event);
-    if (coming == NULL || g->event == NULL) {
-        free(coming);
-        return error_set(g->e, PAWL_MEMORY, 0, "no memory for %u events", events->count);
+/* Those with the given `joins`, appended to `out`. */
+static uint32_t pick(const struct fleet_event *from, uint32_t count, bool joins, struct fleet_event *out) {
+    uint32_t picked = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (from[i].machine != FLEET_NONE && from[i].joins == joins) out[picked++] = from[i];
+    return picked;
+}
+
+/* Losses ascend, and so do joins, all of which are equally late: they are merged, since sorting millions
+ * would take seconds in which nobody can be heard. Who changes at one time is put in order of number. */
+static void merge(struct engine *g, const struct fleet_event *lost, uint32_t losses,
+                  const struct fleet_event *come, uint32_t joins) {
+    uint32_t i = 0, k = 0, n = 0;
+    while (i < losses || k < joins)
+        g->event[n++] = k == joins || (i < losses && lost[i].at_s <= come[k].at_s) ? lost[i++] : come[k++];
+    g->event_count = n;
+    for (uint32_t first = 0, end; first < n; first = end) {
+        for (end = first + 1; end < n && g->event[end].at_s == g->event[first].at_s;) end++;
+        if (end - first > 1) qsort(&g->event[first], end - first, sizeof *g->event, by_time);
     }
+}
+
+/* Events with the time that a coming machine needs; those that are lost before come not at all. */
+static void shift_joins(struct engine *g, const struct fleet_events *events, uint32_t *coming) {
+    double ready_s = fleet_job_constant(g->job, "common", "node_ready_s");
     for (uint32_t m = 0; m < events->machines; m++) coming[m] = FLEET_NONE;
     for (uint32_t i = 0; i < events->count; i++) {
         struct fleet_event x = events->event[i];
@@ -59,13 +86,26 @@ static pawl_code make_events(struct engine *g, const struct fleet_events *events
         }
         g->event[g->event_count++] = x;
     }
+}
+
+static pawl_code make_events(struct engine *g, const struct fleet_events *events) {
+    size_t bytes = ((size_t)events->count + 1) * sizeof *g->event;
+    uint32_t *coming = malloc(((size_t)events->machines + 1) * sizeof *coming);
+    struct fleet_event *apart = malloc(bytes);
+    g->event = malloc(bytes);
+    pawl_code code = PAWL_OK;
+    if (coming != NULL && apart != NULL && g->event != NULL) {
+        shift_joins(g, events, coming);
+        code = check_stop(g);
+        uint32_t losses = pick(g->event, g->event_count, false, apart);
+        uint32_t joins = pick(g->event, g->event_count, true, apart + losses);
+        if (code == PAWL_OK) merge(g, apart, losses, apart + losses, joins);
+    } else {
+        code = error_set(g->e, PAWL_MEMORY, 0, "no memory for %u events", events->count);
+    }
     free(coming);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < g->event_count; i++)
-        if (g->event[i].machine != FLEET_NONE) g->event[kept++] = g->event[i];
-    g->event_count = kept;
-    qsort(g->event, kept, sizeof *g->event, by_time);
-    return PAWL_OK;
+    free(apart);
+    return code;
 }
 
 static pawl_code add_sample(struct engine *g) {
@@ -103,7 +143,8 @@ static void set_rate(struct engine *g, const struct fleet_answer *answer) {
     double rate = answer->iteration_ns > 0 ? (double)g->job->batch / g->iteration_s : 0;
     struct fleet_saving saving = fleet_job_saving(g->job, g->policy->name, g->iteration_s);
     clockwork_set(&g->clock, rate, &saving);
-    if (answer->note != NULL) g->run->row.note = answer->note;
+    g->fastest_rate = fmax(g->fastest_rate, rate);
+    g->note = answer->note;
 }
 
 static void apply(struct engine *g, const struct fleet_answer *answer) {
@@ -145,18 +186,18 @@ static pawl_code start(struct engine *g, const struct fleet_events *events, uint
     return add_sample(g);
 }
 
-static pawl_code run_events(struct engine *g, const struct fleet_events *events, double seconds,
-                            const bool *stop) {
+static pawl_code run_events(struct engine *g, const struct fleet_events *events, double seconds) {
     struct pawl_sim_row *row = &g->run->row;
-    uint32_t i = 0;
+    uint32_t i = 0, changes = 0;
     pawl_code code = start(g, events, &i);
     while (code == PAWL_OK && i < g->event_count &&
            g->event[i].at_s <= seconds) { /* the last of a trace is at its end */
         struct fleet_change change;
         struct fleet_answer answer = {0};
-        if (stop != NULL && *(const volatile bool *)stop)
-            return error_set(g->e, PAWL_CANCELLED, 0, "the simulation was stopped");
-        code = advance(g, g->event[i].at_s);
+        if (g->watch.progress != NULL && changes++ % CHANGES_SHOWN == 0)
+            g->watch.progress(g->watch.context, g->event[i].at_s / seconds);
+        code = check_stop(g);
+        if (code == PAWL_OK) code = advance(g, g->event[i].at_s);
         i = gather(g, i, &change);
         row->failures += change.lost_count;
         row->joins += change.joined_count;
@@ -169,27 +210,47 @@ static pawl_code run_events(struct engine *g, const struct fleet_events *events,
     return code == PAWL_OK ? add_sample(g) : code;
 }
 
-/* What a cluster makes that never fails and never saves. */
-static pawl_code fault_free(struct engine *g, uint32_t machines, double *rate) {
+/* A cluster that never fails and never saves. */
+struct ideal {
+    double rate;
+    const char *note; /* why even it cannot run, or null */
+};
+
+static pawl_code fault_free(struct engine *g, uint32_t machines, struct ideal *out) {
     struct fleet_answer answer = {0};
     void *state = NULL;
     bool *all = (bool *)malloc(machines);
     if (all == NULL) return error_set(g->e, PAWL_MEMORY, 0, "no memory for %u machines", machines);
     memset(all, true, machines);
     pawl_code code = g->policy->start(g->job, all, &state, &answer, g->e);
-    *rate = answer.iteration_ns > 0 ? (double)g->job->batch / ((double)answer.iteration_ns * FLEET_NS) : 0;
+    uint64_t ns = answer.iteration_ns, best = 0;
+    if (code == PAWL_OK && g->policy->best_ns != NULL) best = g->policy->best_ns(state);
+    if (best > 0 && (ns == 0 || best < ns)) ns = best;
+    out->rate = ns > 0 ? (double)g->job->batch / ((double)ns * FLEET_NS) : 0;
+    out->note = answer.note;
     g->policy->close(state);
     free(all);
     return code;
 }
 
-static void finish_row(struct engine *g, double seconds, double free_rate) {
+/* Why nothing counted. What it could not do for a while is no reason. */
+static const char *note_of(const struct engine *g, const struct ideal *ideal) {
+    if (g->clock.at.counted > 0) return "";
+    if (ideal->rate == 0) return ideal->note != NULL ? ideal->note : "cannot run: not even with all machines";
+    if (g->alive_count == 0) return "cannot run: no machine is left";
+    if (g->clock.rate > 0) return "nothing counts: it stood still or lost all that it did";
+    return g->note != NULL ? g->note : "cannot run: too few machines";
+}
+
+static void finish_row(struct engine *g, double seconds, const struct ideal *ideal) {
     struct pawl_sim_row *row = &g->run->row;
     const struct clockwork *c = &g->clock;
+    /* What it did with fewer machines it could do with all, whatever a planner's heuristic finds for all. */
+    double best_rate = fmax(ideal->rate, g->fastest_rate);
     row->policy = g->policy->name;
     row->seconds = seconds;
     row->goodput = c->at.counted / seconds;
-    row->relative = free_rate > 0 ? row->goodput / free_rate : 0;
+    row->relative = best_rate > 0 ? fmin(row->goodput / best_rate, 1) : 0; /* above it by rounding alone */
     row->throughput = c->at.useful_s > 0 ? c->at.counted / c->at.useful_s : 0;
     row->availability = (c->at.useful_s + c->lost_s + c->saving_s) / seconds;
     row->ettr = c->at.useful_s / seconds;
@@ -198,8 +259,7 @@ static void finish_row(struct engine *g, double seconds, double free_rate) {
     row->worker_hours = g->machine_s / 3600;
     double price = row->worker_hours * fleet_job_constant(g->job, "common", "price_per_hour");
     row->cost = c->at.counted > 0 ? price / c->at.counted * 1e6 : 0;
-    /* What it could not do for a while is no reason why it cannot run. */
-    if (row->note == NULL || c->at.counted > 0) row->note = "";
+    row->note = note_of(g, ideal);
 }
 
 static void engine_close(struct engine *g) {
@@ -212,11 +272,12 @@ static void engine_close(struct engine *g) {
 }
 
 pawl_code fleet_engine_run(const struct fleet_job *job, const struct fleet_policy *policy,
-                           const struct fleet_events *events, double seconds, const bool *stop,
+                           const struct fleet_events *events, double seconds, const struct fleet_watch *watch,
                            struct fleet_run *out, struct pawl_error *e) {
     uint32_t machines = events->machines;
     struct engine g = {.job = job, .policy = policy, .run = out, .e = e};
-    double free_rate = 0;
+    if (watch != NULL) g.watch = *watch;
+    struct ideal ideal = {0};
     *out = (struct fleet_run){0};
     clockwork_init(&g.clock);
     g.alive = (bool *)calloc(machines, sizeof *g.alive);
@@ -226,9 +287,9 @@ pawl_code fleet_engine_run(const struct fleet_job *job, const struct fleet_polic
     if (g.alive == NULL || g.lost == NULL || g.joined == NULL)
         code = error_set(e, PAWL_MEMORY, 0, "no memory for %u machines", machines);
     if (code == PAWL_OK) code = make_events(&g, events);
-    if (code == PAWL_OK) code = run_events(&g, events, seconds, stop);
-    if (code == PAWL_OK) code = fault_free(&g, machines, &free_rate);
-    if (code == PAWL_OK) finish_row(&g, seconds, free_rate);
+    if (code == PAWL_OK) code = run_events(&g, events, seconds);
+    if (code == PAWL_OK) code = fault_free(&g, machines, &ideal);
+    if (code == PAWL_OK) finish_row(&g, seconds, &ideal);
     engine_close(&g);
     if (code != PAWL_OK) {
         free(out->samples);

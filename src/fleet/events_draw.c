@@ -43,6 +43,11 @@ static pawl_code return_until(struct drawing *d, double at_s, struct pawl_error 
     return PAWL_OK;
 }
 
+static pawl_code check_stop(const struct drawing *d, struct pawl_error *e) {
+    if (d->rates->stop == NULL || !*(const volatile bool *)d->rates->stop) return PAWL_OK;
+    return error_set(e, PAWL_CANCELLED, 0, "the simulation was stopped");
+}
+
 static pawl_code lose(struct drawing *d, double at_s, uint32_t count, struct pawl_error *e) {
     pawl_code code = PAWL_OK;
     for (; count > 0 && d->alive_count > 0 && code == PAWL_OK; count--)
@@ -59,7 +64,8 @@ static pawl_code draw_evenly(struct drawing *d, struct pawl_error *e) {
         return error_set(e, PAWL_ARGUMENT, 0, "a failure every %g s in %g s: more than %u events", r->every_s,
                          r->seconds, FLEET_EVENTS_MAX);
     for (uint32_t i = 1; i * r->every_s < r->seconds && code == PAWL_OK; i++) {
-        code = return_until(d, i * r->every_s, e);
+        code = check_stop(d, e);
+        if (code == PAWL_OK) code = return_until(d, i * r->every_s, e);
         if (code == PAWL_OK) code = lose(d, i * r->every_s, burst_of(r), e);
     }
     return code;
@@ -80,14 +86,21 @@ static pawl_code draw_by_chance(struct drawing *d, struct pawl_error *e) {
         double next_s = d->alive_count > 0 ? now_s + gap_s : INFINITY;
         if (fmin(back_s, next_s) >= r->seconds) break;
         now_s = fmin(back_s, next_s);
+        code = check_stop(d, e);
+        if (code != PAWL_OK) break;
         code = back_s <= next_s ? return_until(d, now_s, e) : lose(d, now_s, burst_of(r), e);
     }
     return code;
 }
 
+uint32_t fleet_dead_count(double share, uint32_t machines) {
+    uint32_t count = (uint32_t)llround(share * machines);
+    return count > 0 ? count : 1;
+}
+
+/* One after the other from one stream: with the same seed a larger share has everybody of a smaller one. */
 static pawl_code draw_dead(struct drawing *d, struct pawl_error *e) {
-    uint32_t count = (uint32_t)llround(d->rates->dead_share * d->rates->machines);
-    return lose(d, 0, count > 0 ? count : 1, e);
+    return lose(d, 0, fleet_dead_count(d->rates->dead_share, d->rates->machines), e);
 }
 
 pawl_code fleet_events_draw(const struct fleet_rates *rates, struct fleet_events *out, struct pawl_error *e) {

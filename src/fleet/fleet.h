@@ -41,10 +41,12 @@ struct fleet_rates {
     double seconds;
     double every_s;    /* evenly; or */
     double mtbf_s;     /* of one machine, Poisson; or */
-    double dead_share; /* from the start on: so many drawn at random, rounded to the nearest, at least 1 */
+    double dead_share; /* from the start on: so many drawn at random, rounded to the nearest, at least 1; the
+                          same seed draws the same ones first, so that more dead include the fewer */
     double repair_s;   /* 0: nobody returns */
     uint32_t burst;
     uint64_t seed;
+    const bool *stop; /* CANCELLED when it is set; or null */
 };
 pawl_code fleet_events_draw(const struct fleet_rates *rates, struct fleet_events *out, struct pawl_error *e);
 void fleet_events_close(struct fleet_events *events);

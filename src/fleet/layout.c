@@ -47,7 +47,7 @@ static pawl_code scaled_change(void *state, const struct fleet_change *change, s
     return PAWL_OK;
 }
 
-const struct fleet_policy fleet_fault_scaled = {"fault-scaled", scaled_start, scaled_change, free};
+const struct fleet_policy fleet_fault_scaled = {"fault-scaled", scaled_start, scaled_change, free, NULL};
 
 /* ---- drop-replica ---- */
 
@@ -170,7 +170,7 @@ static pawl_code replicas_change(void *state, const struct fleet_change *change,
 }
 
 const struct fleet_policy fleet_drop_replica = {"drop-replica", replicas_start, replicas_change,
-                                                replicas_close};
+                                                replicas_close, NULL};
 
 /* ---- checkpoint-restart ---- */
 
@@ -251,4 +251,4 @@ static pawl_code restarts_change(void *state, const struct fleet_change *change,
 }
 
 const struct fleet_policy fleet_checkpoint_restart = {"checkpoint-restart", restarts_start, restarts_change,
-                                                      restarts_close};
+                                                      restarts_close, NULL};

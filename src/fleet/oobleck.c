@@ -191,17 +191,24 @@ static void mend(struct oobleck *o) {
     }
 }
 
-/* All nodes in use, in as many pipelines as are fastest, but for the fault threshold and no more than at the
- * start; if that is faster than now or if now there are too few. */
-static bool reinstantiate(struct oobleck *o) {
+/* The fastest number of pipelines for all nodes, above the fault threshold and no more than at the start; 0:
+ * none is faster than now, and now there are enough. `ns`: of it, or of now. */
+static uint32_t fastest(struct oobleck *o, uint64_t *ns) {
     uint32_t most = o->alive_count / o->least, least = (uint32_t)constant(o, "fault_threshold") + 1, best = 0;
     if (most > o->job->pipelines) most = o->job->pipelines;
     if (least > most) least = most;
-    uint64_t best_ns = o->pipelines < least ? 0 : current_ns(o);
+    *ns = o->pipelines < least ? 0 : current_ns(o);
     for (uint32_t count = most; count >= least && count > 0; count--) {
-        uint64_t ns = even_ns(o, o->alive_count, count);
-        if (best_ns == 0 || ns < best_ns) best_ns = ns, best = count;
+        uint64_t even = even_ns(o, o->alive_count, count);
+        if (*ns == 0 || even < *ns) *ns = even, best = count;
     }
+    return best;
+}
+
+/* All nodes in use, if that is faster than now or if now there are too few. */
+static bool reinstantiate(struct oobleck *o) {
+    uint64_t ns;
+    uint32_t best = fastest(o, &ns);
     if (best == 0) return false;
     o->pipelines = best;
     for (uint32_t p = 0; p < best; p++) o->size[p] = o->alive_count / best + (p < o->alive_count % best);
@@ -315,4 +322,14 @@ static pawl_code oobleck_change(void *state, const struct fleet_change *change, 
     return PAWL_OK;
 }
 
-const struct fleet_policy fleet_oobleck = {"oobleck", oobleck_start, oobleck_change, oobleck_close};
+/* It starts with the layout of the others, but is not bound to it: after the first machine that comes back it
+ * may go faster than at the start. */
+static uint64_t oobleck_best_ns(void *state) {
+    struct oobleck *o = state;
+    uint64_t ns = 0;
+    if (o->least > 0) (void)fastest(o, &ns);
+    return ns;
+}
+
+const struct fleet_policy fleet_oobleck = {"oobleck", oobleck_start, oobleck_change, oobleck_close,
+                                           oobleck_best_ns};

@@ -96,6 +96,9 @@ struct fleet_policy {
     pawl_code (*change)(void *state, const struct fleet_change *change, struct fleet_answer *out,
                         struct pawl_error *e);
     void (*close)(void *state); /* accepts null */
+    /* Of a state with everybody there: ns of an iteration of the fastest layout that it could have; null:
+     * that of `start`. */
+    uint64_t (*best_ns)(void *state);
 };
 extern const struct fleet_policy fleet_fault_scaled, fleet_drop_replica, fleet_checkpoint_restart,
     fleet_oobleck, fleet_bamboo, fleet_varuna, fleet_recycle, fleet_pawl;
@@ -120,14 +123,20 @@ uint32_t fleet_roles_alive(const struct fleet_roles *r);
 
 /* ---- running it ---- */
 
-/* One policy over the events; row, samples. `job` serves any number of runs. */
+/* Looked at and called during a run, at least every few thousand changes. */
+struct fleet_watch {
+    const bool *stop;                              /* or null */
+    void (*progress)(void *context, double share); /* of the simulated time; or null */
+    void *context;
+};
+/* One policy over the events; row, samples. `job` serves any number of runs; `watch` may be null. */
 struct fleet_run {
     struct pawl_sim_row row; /* scenario is left empty */
     struct pawl_sim_sample *samples;
     uint32_t sample_count;
 };
 pawl_code fleet_engine_run(const struct fleet_job *job, const struct fleet_policy *policy,
-                           const struct fleet_events *events, double seconds, const bool *stop,
+                           const struct fleet_events *events, double seconds, const struct fleet_watch *watch,
                            struct fleet_run *out, struct pawl_error *e);
 
 #endif

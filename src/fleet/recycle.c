@@ -88,7 +88,9 @@ static pawl_code replan(struct rerouting *r, uint64_t *share_bytes, struct fleet
     pawl_code code = ask(r, &period, e);
     if (code != PAWL_OK) return code;
     if (period->ns == 0) {
-        out->note = "cannot run: a stage and its micro-batches do not fit the device";
+        out->note = r->roles.empty == 0
+                        ? "cannot run: a stage and its micro-batches do not fit the device"
+                        : "cannot run: those who are left have no room for the work of the missing";
         return PAWL_OK;
     }
     make_moves(r, period->holes);
@@ -187,5 +189,5 @@ static pawl_code pawl_start(const struct fleet_job *job, const bool *alive, void
     return rerouting_start(job, alive, PAWL_POLICY_PAWL, state, out, e);
 }
 
-const struct fleet_policy fleet_recycle = {"recycle", recycle_start, rerouting_change, rerouting_close};
-const struct fleet_policy fleet_pawl = {"pawl", pawl_start, rerouting_change, rerouting_close};
+const struct fleet_policy fleet_recycle = {"recycle", recycle_start, rerouting_change, rerouting_close, NULL};
+const struct fleet_policy fleet_pawl = {"pawl", pawl_start, rerouting_change, rerouting_close, NULL};

@@ -29,7 +29,20 @@ static pawl_code check_size(const char *field, uint32_t value, uint32_t most, st
 static pawl_code check_number(const char *field, double value, double least, double most,
                               struct pawl_error *e) {
     if (value >= least && value <= most) return PAWL_OK;
-    return error_set(e, PAWL_ARGUMENT, 0, "%s: %g is not from %g to %g", field, value, least, most);
+    return error_set(e, PAWL_ARGUMENT, 0, "%s: %.15g is not from %.15g to %.15g", field, value, least, most);
+}
+
+/* Of so many workers some are dead and some live, rounded as they are drawn. */
+static pawl_code check_share(double share, uint32_t workers, struct pawl_error *e) {
+    if (!(share > 0 && share < 1))
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "dead share: %.15g%% is not above 0%% and below 100%%: somebody must be dead, and "
+                         "somebody must live",
+                         share * 100);
+    if (fleet_dead_count(share, workers) < workers) return PAWL_OK;
+    return error_set(e, PAWL_ARGUMENT, 0,
+                     "dead share: %.15g%% of %u worker%s is everybody, but somebody must live", share * 100,
+                     workers, workers == 1 ? "" : "s");
 }
 
 static pawl_code check_sizes(const struct pawl_sim_request *r, struct pawl_error *e) {
@@ -71,8 +84,24 @@ static pawl_code check_failures(const struct pawl_sim_request *r, struct pawl_er
     if (code == PAWL_OK && r->mtbf_s != 0)
         code = check_number("mean time between failures (seconds)", r->mtbf_s, 1e-3, 1e3 * SECONDS_MAX, e);
     for (uint32_t i = 0; i < r->dead_share_count && code == PAWL_OK; i++)
-        code = check_number("dead share", r->dead_share[i], 1e-9, 1 - 1e-9, e);
+        code = check_share(r->dead_share[i], r->pipelines * r->stages, e);
     return code;
+}
+
+/* What would be left unused is refused: whoever gives it expects something of it. */
+static pawl_code check_returns(const struct pawl_sim_request *r, struct pawl_error *e) {
+    pawl_code code = check_number("repair (seconds)", r->repair_s, 0, SECONDS_MAX, e);
+    bool trace = r->trace_path != NULL, dead = r->dead_share_count > 0;
+    const char *why = trace ? "a trace says itself who fails and comes back when"
+                            : "dead shares are dead from the start to the end";
+    if (code != PAWL_OK || (!trace && !dead)) return code;
+    if (r->repair_s > 0)
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "repair: %s; it goes with rates and with a mean time between failures", why);
+    if (r->burst > 1)
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "burst: %s; it goes with rates and with a mean time between failures", why);
+    return PAWL_OK;
 }
 
 static pawl_code check_request(const struct pawl_sim_request *r, struct pawl_error *e) {
@@ -80,7 +109,7 @@ static pawl_code check_request(const struct pawl_sim_request *r, struct pawl_err
     if (code == PAWL_OK) code = check_policies(r, e);
     if (code == PAWL_OK) code = check_failures(r, e);
     if (code == PAWL_OK) code = check_number("hours", r->hours, 0, HOURS_MAX, e);
-    if (code == PAWL_OK) code = check_number("repair (seconds)", r->repair_s, 0, SECONDS_MAX, e);
+    if (code == PAWL_OK) code = check_returns(r, e);
     if (code == PAWL_OK) code = check_number("checkpoint every", r->checkpoint_every_s, 0, SECONDS_MAX, e);
     if (code == PAWL_OK) code = check_number("checkpoint write", r->checkpoint_write_s, 0, SECONDS_MAX, e);
     if (code == PAWL_OK) code = check_number("checkpoint load", r->checkpoint_load_s, 0, SECONDS_MAX, e);
@@ -160,11 +189,24 @@ static pawl_code make_scenario(const struct running *g, uint32_t scenario, struc
         .every_s = r->every_count > 0 ? r->every_s[scenario] : 0,
         .mtbf_s = r->mtbf_s,
         .dead_share = r->dead_share_count > 0 ? r->dead_share[scenario] : 0,
-        .repair_s = r->dead_share_count > 0 ? 0 : r->repair_s,
+        .repair_s = r->repair_s,
         .burst = r->burst,
         .seed = r->seed,
+        .stop = r->stop,
     };
     return fleet_events_draw(&rates, out, g->e);
+}
+
+struct shown { /* a run among all of them */
+    const struct running *g;
+    const char *what;
+};
+
+static void show_run(void *context, double share) {
+    const struct shown *s = context;
+    const struct pawl_sim_request *r = s->g->request;
+    double rows = (double)s->g->scenarios * r->policy_count;
+    r->progress(r->context, fmin((s->g->done + share) / rows, 1), s->what);
 }
 
 static pawl_code run_policy(struct running *g, const char *scenario, const struct fleet_policy *policy,
@@ -173,11 +215,14 @@ static pawl_code run_policy(struct running *g, const char *scenario, const struc
     struct fleet_run run;
     char what[160];
     snprintf(what, sizeof what, "%s, %s", scenario, policy->name);
-    uint32_t total = g->scenarios * r->policy_count, at = g->done;
-    if (r->progress != NULL) r->progress(r->context, (double)at / total, what);
+    uint32_t at = g->done;
+    struct shown shown = {g, what};
+    struct fleet_watch watch = {
+        .stop = r->stop, .progress = r->progress != NULL ? show_run : NULL, .context = &shown};
+    if (r->progress != NULL) show_run(&shown, 0);
     if (r->stop != NULL && *(const volatile bool *)r->stop)
         return error_set(g->e, PAWL_CANCELLED, 0, "the simulation was stopped");
-    pawl_code code = fleet_engine_run(&g->job, policy, events, seconds, r->stop, &run, g->e);
+    pawl_code code = fleet_engine_run(&g->job, policy, events, seconds, &watch, &run, g->e);
     if (code != PAWL_OK) return code;
     run.row.scenario = strdup(scenario);
     g->sim->rows[at] = run.row;

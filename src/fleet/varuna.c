@@ -109,4 +109,4 @@ static pawl_code varuna_change(void *state, const struct fleet_change *change, s
     return PAWL_OK;
 }
 
-const struct fleet_policy fleet_varuna = {"varuna", varuna_start, varuna_change, varuna_close};
+const struct fleet_policy fleet_varuna = {"varuna", varuna_start, varuna_change, varuna_close, NULL};

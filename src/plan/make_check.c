@@ -1,4 +1,5 @@
 /* Is the request possible at all? Every refusal is one line that names the field and what it is. */
+#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,6 +7,11 @@
 #include <string.h>
 
 #include "plan/make.h"
+
+static_assert(PAWL_PIPELINES_MAX == IR_PIPELINES_MAX && PAWL_STAGES_MAX == IR_STAGES_MAX &&
+                  PAWL_MICROBATCHES_MAX == IR_MICROBATCHES_MAX && PAWL_WORKERS_MAX == IR_WORKERS_MAX &&
+                  PAWL_CHUNKS_MAX == PLAN_CHUNKS_MAX,
+              "what is told to callers is what is checked");
 
 /* Micro-batches times workers: some 13 million instructions and a gigabyte of memory. */
 #define CELLS_MAX ((uint64_t)1 << 22)
@@ -64,14 +70,23 @@ static pawl_code check_number(struct make *m, const char *name, double value, do
     return refuse(m, "%s: %g: give a number from %g to %g", name, value, low, high);
 }
 
+/* Less than one micro-batch is a slip, whatever the profile; too few bytes for one are found with the costs.
+ */
+static pawl_code check_limit(struct make *m, const char *name, double limit) {
+    pawl_code code = check_number(m, name, limit, 0, 0x1p53);
+    if (code != PAWL_OK || limit == 0 || limit >= 1) return code;
+    if (m->request->memory_in_bytes) return refuse(m, "%s: %g of a byte: give whole ones", name, limit);
+    return refuse(m, "%s: %g of a micro-batch: a worker must have room for at least 1", name, limit);
+}
+
 static pawl_code check_memory(struct make *m) {
     const struct pawl_plan_request *r = m->request;
     bool any = r->memory != 0;
-    pawl_code code = check_number(m, "memory", r->memory, 0, 0x1p53);
+    pawl_code code = check_limit(m, "memory", r->memory);
     for (uint32_t w = 0; code == PAWL_OK && r->worker_memory != NULL && w < m->worker_count; w++) {
         char name[48];
         snprintf(name, sizeof name, "memory of worker %u:%u", w / r->stages, w % r->stages);
-        code = check_number(m, name, r->worker_memory[w], 0, 0x1p53);
+        code = check_limit(m, name, r->worker_memory[w]);
         any |= r->worker_memory[w] != 0;
     }
     if (code == PAWL_OK && any && r->memory_in_bytes && !plan_costs_in_bytes(r))

@@ -86,7 +86,7 @@ static bool field_good(const struct profile_field *field, const void *base, stru
         memcpy(&real, at, sizeof real);
     }
     if (field->type == PROFILE_FACTOR)
-        return in_range(field, real, PROFILE_SLOW_MIN, PROFILE_SLOW_MAX, true, p);
+        return real == 0 || in_range(field, real, PROFILE_SLOW_MIN, PROFILE_SLOW_MAX, false, p);
     if (field->type == PROFILE_RATE) return in_range(field, real, 1, PROFILE_RATE_MAX, true, p);
     return in_range(field, real, PROFILE_TIME_MIN, PROFILE_TIME_MAX, field->type == PROFILE_TIME, p);
 }

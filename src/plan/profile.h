@@ -10,7 +10,7 @@
 enum profile_type {
     PROFILE_COST,   /* double, a time that must be there */
     PROFILE_TIME,   /* double, 0: nothing */
-    PROFILE_FACTOR, /* double, 0: 1 */
+    PROFILE_FACTOR, /* double, 0: 1, in memory alone: no file says 0 */
     PROFILE_RATE,   /* double, 0: not known */
     PROFILE_BYTES,  /* uint64_t, whole or an amount like 24GiB */
     PROFILE_COUNT,  /* uint32_t */

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "plan/profile.h"
 
@@ -117,13 +118,13 @@ pawl_code pawl_profile_builtin(const char *name, uint32_t stages, struct pawl_pr
                                struct pawl_error *e) {
     const struct model *m = NULL;
     for (size_t i = 0; i < MODEL_COUNT; i++)
-        if (strcmp(models[i].name, name) == 0) m = &models[i];
+        if (strcasecmp(models[i].name, name) == 0) m = &models[i];
     if (m == NULL) return unknown(name, e);
     if (stages == 0 || stages > m->layers)
         return error_set(e, PAWL_ARGUMENT, 0, "profile %s: %u stages: it has %u layers: give 1 to %u", name,
                          stages, m->layers, m->layers);
     struct pawl_profile *p = NULL;
-    pawl_code code = profile_new(name, "ms", stages, &p, e);
+    pawl_code code = profile_new(m->name, "ms", stages, &p, e);
     if (code != PAWL_OK) return code;
     p->unit_s = 1e-3;
     p->memory_bytes = GPU_MEMORY_BYTES;

@@ -1,6 +1,6 @@
 /* A profile, or limits of memory, from a YAML or JSON file. Every error is FORMAT and says where in the file;
  * ranges are those of profile.c. Formats: docs/formats/profile.md. Tested in
- * tests/unit/plan_profile_test.c and plan_limits_test.c, tests/fuzz/plan_profile_fuzz.c. */
+ * tests/unit/plan_profile_test.c, tests/fuzz/plan_profile_fuzz.c. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,15 +30,24 @@ static bool is_text(const struct conf_node *n) {
     return n->kind == CONF_SCALAR && strlen(n->text) == n->size;
 }
 
+/* A whole number without quotes, or an amount with a unit, which JSON cannot write without them. Parts of a
+ * byte are slips, but for those that a larger unit leaves: 1.1GiB is no whole number of them. */
+static bool read_amount(const struct conf_node *n, uint64_t *bytes) {
+    const char *unit = n->text + strspn(n->text, "0123456789. ");
+    if (*unit == 0) return n->plain && conf_whole(n->text, bytes);
+    bool larger = strpbrk(unit, "kKmMgGtT") != NULL;
+    if (!larger && strchr(n->text, '.') != NULL) return false;
+    return pawl_parse_bytes(n->text, bytes, NULL) == PAWL_OK;
+}
+
 static pawl_code read_field(const struct conf *conf, const struct conf_node *n,
                             const struct profile_field *field, void *base, struct pawl_error *e) {
     char *at = (char *)base + field->offset;
     uint64_t whole = 0;
     double real = 0;
     if (field->type == PROFILE_BYTES) {
-        if (!is_text(n) ||
-            (!conf_whole(n->text, &whole) && pawl_parse_bytes(n->text, &whole, NULL) != PAWL_OK))
-            return wrong_value(conf, n, field->name, "a number of bytes, like 1048576 or 24GiB", e);
+        if (!is_text(n) || !read_amount(n, &whole))
+            return wrong_value(conf, n, field->name, "a whole number of bytes, like 1048576 or 24GiB", e);
         memcpy(at, &whole, sizeof whole);
     } else if (field->type == PROFILE_COUNT) {
         if (!is_text(n) || !n->plain || !conf_whole(n->text, &whole) || whole > UINT32_MAX)
@@ -48,6 +57,8 @@ static pawl_code read_field(const struct conf *conf, const struct conf_node *n,
     } else {
         if (!is_text(n) || !n->plain || !conf_real(n->text, &real))
             return wrong_value(conf, n, field->name, "a number", e);
+        if (field->type == PROFILE_FACTOR && real == 0)
+            return wrong_value(conf, n, field->name, "a number from 0.001 to 1000", e);
         memcpy(at, &real, sizeof real);
     }
     return PAWL_OK;
@@ -241,16 +252,15 @@ struct limits {
 
 static pawl_code read_limit(struct limits *l, const struct conf_node *n, double *out, struct pawl_error *e) {
     uint64_t bytes = 0;
-    int unit = 1;
-    if (!is_text(n)) return wrong_value(l->conf, n, "a limit", "a number of micro-batches, or like 24GiB", e);
-    if (!conf_real(n->text, out)) {
-        unit = 2;
-        if (pawl_parse_bytes(n->text, &bytes, NULL) != PAWL_OK || bytes > PROFILE_BYTES_MAX)
-            return wrong_value(l->conf, n, "a limit", "a number of micro-batches, or like 24GiB", e);
-        *out = (double)bytes;
-    }
-    if (!(*out > 0 && *out <= (double)PROFILE_BYTES_MAX))
-        return wrong_value(l->conf, n, "a limit", "more than 0 and at most 2^53", e);
+    bool number = is_text(n) && n->plain && conf_real(n->text, out);
+    bool amount = !number && is_text(n) && read_amount(n, &bytes);
+    int unit = amount ? 2 : 1;
+    if (!number && !amount)
+        return wrong_value(l->conf, n, "a limit",
+                           "a number of micro-batches, without quotes, or an amount like 24GiB", e);
+    if (amount) *out = (double)bytes;
+    if (!(*out >= 1 && *out <= (double)PROFILE_BYTES_MAX))
+        return wrong_value(l->conf, n, "a limit", "at least 1, micro-batch or byte, and at most 2^53", e);
     if (l->unit != 0 && l->unit != unit)
         return conf_error(l->conf, n, e,
                           "some limits are micro-batches, and this one is %s: give all in one unit",

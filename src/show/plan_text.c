@@ -40,7 +40,9 @@ static void put_title(struct out *o, const struct view *v) {
     out_text(o, " x ");
     out_count(o, v->ir->microbatches, "micro-batch");
     if (v->ir->chunks != v->ir->stages) out_printf(o, ", %u chunks of the model", v->ir->chunks);
-    out_printf(o, ", %u of %u workers live\n", v->workers - v->dead, v->workers);
+    out_printf(o, ", %u of ", v->workers - v->dead);
+    out_count(o, v->workers, "worker");
+    out_text(o, " live\n");
 }
 
 static void put_dead(struct out *o, const struct view *v) {
@@ -167,7 +169,11 @@ static void put_work(struct out *o, const struct view *v) {
     for (uint32_t w = 0; w < v->workers; w++) busy += v->plan->times.busy[w];
     put_key(o, "work");
     out_printf(o, "%llu instructions", (unsigned long long)v->instructions);
-    if (v->guests > 0) out_printf(o, ", %llu micro-batches as guests", (unsigned long long)v->guests);
+    if (v->guests > 0) {
+        out_text(o, ", ");
+        out_count(o, v->guests, "micro-batch");
+        out_text(o, v->guests == 1 ? " as guest" : " as guests");
+    }
     if (v->helped > 0) out_printf(o, ", %llu for another stage", (unsigned long long)v->helped);
     if (live > 0 && v->plan->times.period > 0) {
         out_text(o, ", workers busy ");

@@ -26,11 +26,7 @@ struct view {
 };
 
 pawl_code view_open(struct view *v, const struct pawl_plan *plan, struct pawl_error *e);
-void view_close(struct view *v); /* accepts what is all zero */
-
-static inline uint32_t view_stage(const struct view *v, uint32_t worker) { return worker % v->ir->stages; }
-static inline uint32_t view_pipeline(const struct view *v, uint32_t worker) { return worker / v->ir->stages; }
-static inline uint64_t view_start(const struct view *v, uint32_t worker, uint32_t i) {
+void view_close(struct view *v); /* accepts what is all zero */static inline uint64_t view_start(const struct view *v, uint32_t worker, uint32_t i) {
     return v->plan->times.start[v->plan->times.first[worker] + i];
 }
 static inline uint64_t view_end(const struct view *v, uint32_t worker, uint32_t i) {

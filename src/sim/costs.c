@@ -89,9 +89,10 @@ static pawl_code check_times(struct total *t, uint32_t chunk) {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (!total_add(t, fields[i].ticks, fields[i].times, fields[i].factor))
             return error_set(t->e, PAWL_ARGUMENT, 0,
-                             "costs: %s of chunk %u is %llu ticks; all times together must stay below %llu",
-                             fields[i].name, chunk, (unsigned long long)fields[i].ticks,
-                             (unsigned long long)SIM_TICKS_MAX);
+                             "costs: %s of chunk %u is %g: the times of all micro-batches together must stay "
+                             "below %g, in the unit of the costs",
+                             fields[i].name, chunk, (double)fields[i].ticks / SIM_TICKS,
+                             (double)SIM_TICKS_MAX / SIM_TICKS);
     return PAWL_OK;
 }
 

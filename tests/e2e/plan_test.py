@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import signal
 import subprocess
 import tempfile
@@ -157,6 +158,16 @@ class Numbers(PlanCase):
         best = data["period"]
         self.assertLessEqual(best, self.plan(*sizes(1, 3, 4), "--policy", "decoupled")["period"])
 
+    def test_one_of_a_kind_is_not_called_many(self):
+        text = pawl(*sizes(8, 4, 1), "--policy", "recycle", "--fail", "2:2").stdout
+        self.assertIn(", 1 micro-batch as guest, ", text)
+        self.assertIn("1 pipeline x 1 stage x 1 micro-batch, 1 of 1 worker live", pawl(*sizes(1, 1, 1)).stdout)
+
+    def test_built_in_profiles_are_found_in_any_letter_case(self):
+        small, large = (pawl(*sizes(2, 2, 4), "--policy", "1f1b", "--format", "csv", "--profile", name)
+                        for name in ("gpt3-6.7b", "GPT3-6.7B"))
+        self.assertEqual((large.returncode, large.stdout), (0, small.stdout), large.stderr)
+
     def test_built_in_profiles_plan_with_bytes(self):
         data = self.plan(*sizes(4, 4, 8), "--profile", "gpt3-6.7b", "--fail", "1:1")
         self.assertEqual((data["unit"], data["memory_unit"]), ("ms", "bytes"))
@@ -191,6 +202,55 @@ class Files(PlanCase):
         done = pawl(*sizes(3, 2, 4), "-o", self.folder / "none" / "plan.txt")
         self.assertEqual(done.returncode, NOT_FOUND)
         self.assertIn("none/plan.txt", done.stderr)
+
+    def test_a_dash_is_the_standard_output(self):
+        arguments = [*sizes(2, 2, 4), "--policy", "1f1b", "--format", "csv"]
+        for command in (["plan", *arguments, "-o", "-"],
+                        ["sim", "--dead", "10%", "--pipelines", "4", "--stages", "2", "--policies", "recycle", "-o", "-"]):
+            done = subprocess.run([PAWL, *map(str, command)], cwd=self.folder, capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertGreater(len(done.stdout), 40)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_links_stay_and_what_they_lead_to_is_replaced_in_its_folder(self):
+        arguments = [*sizes(2, 2, 4), "--policy", "1f1b", "--format", "csv"]
+        wanted = pawl(*arguments).stdout
+        (self.folder / "far").mkdir()
+        target, link, second = self.folder / "far/plan.csv", self.folder / "link", self.folder / "second"
+        link.symlink_to("far/plan.csv")
+        second.symlink_to(link)
+        for there in (False, True):
+            if there:
+                target.write_text("former")
+            else:
+                target.unlink(missing_ok=True)
+            for name in (link, second):
+                done = pawl(*arguments, "-o", name)
+                self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+                self.assertTrue(link.is_symlink() and second.is_symlink())
+                self.assertEqual(target.read_text(), wanted)
+                self.assertEqual([p.name for p in (self.folder / "far").iterdir()], ["plan.csv"])
+        loop = self.folder / "loop"
+        loop.symlink_to("loop")
+        self.assertEqual(pawl(*arguments, "-o", loop).returncode, IO)
+
+    def test_a_killed_command_leaves_nothing_beside_the_former_file(self):
+        try:
+            os.close(os.open(self.folder, os.O_TMPFILE | os.O_WRONLY))
+        except OSError:
+            self.skipTest("no files without a name here")
+        path = self.folder / "plan.json"
+        path.write_text("former")
+
+        def limits():
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+        done = subprocess.run([PAWL, "plan", *map(str, sizes(4, 4, 16)), "--policy", "1f1b", "--json", "-o", path],
+                              preexec_fn=limits, capture_output=True, timeout=120)
+        self.assertEqual(done.returncode, -signal.SIGXFSZ, done.stderr)
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["plan.json"])
+        self.assertEqual(path.read_text(), "former")
 
     def test_a_full_device_is_an_error(self):
         if not os.path.exists("/dev/full"):
@@ -260,25 +320,38 @@ class Refusals(PlanCase):
         self.refuses(USAGE, "exclude each other", *sizes(2, 2, 2), "--memory", 5, "--memory-file", "x")
 
     def test_impossible_requests_are_refused(self):
-        self.refuses(USAGE, "pipelines: 5000: give 1 to 4096", *sizes(5000, 2, 2))
+        self.refuses(USAGE, 'option --pipelines: "5000": give a whole number from 1 to 4096', *sizes(5000, 2, 2))
+        self.refuses(USAGE, 'option --stages: "1025": give a whole number from 1 to 1024', *sizes(2, 1025, 2))
+        self.refuses(USAGE, 'option --microbatches: "0": give a whole number from 1 to 16384', *sizes(2, 2, 0))
+        self.refuses(USAGE, 'option --chunks: "65": give a whole number from 1 to 64', *sizes(2, 2, 2), "--chunks", 65)
         self.refuses(USAGE, "too many", *sizes(4096, 16, 16384))
         self.refuses(LOST, "stage 1 has no live worker", *sizes(2, 2, 2), "--fail", "0:1,1:1")
         self.refuses(LOST, "3 failures are more than the 2", *sizes(2, 2, 2), "--failures", 3)
         self.refuses(USAGE, "worker 0:1 is named twice", *sizes(2, 2, 2), "--fail", "0:1", "--fail", "0:1")
         self.refuses(USAGE, "no worker 2:0", *sizes(2, 2, 2), "--fail", "2:0")
-        self.refuses(DATA, "memory for micro-batches is 0", *sizes(2, 2, 2), "--memory", 0.5)
+        self.refuses(USAGE, "memory: 0.5 of a micro-batch", *sizes(2, 2, 2), "--memory", 0.5)
+        self.refuses(DATA, "worker 0:0: memory for micro-batches is 1024 bytes, one needs", *sizes(2, 2, 2),
+                     "--memory", "1k", "--profile", "gpt3-medium")
         self.refuses(USAGE, "memory in bytes needs a profile", *sizes(2, 2, 2), "--memory", "24GiB")
         self.refuses(USAGE, 'option --cost: "1,1,1e300"', *sizes(2, 2, 2), "--cost", "1,1,1e300")
-        self.refuses(USAGE, "all times together must stay below", *sizes(2, 2, 2), "--cost", "1e12,1e12,1e12")
+        self.refuses(USAGE, "forward of chunk 0 is 1e+12: the times of all micro-batches together must stay below "
+                     "1.15292e+12, in the unit of the costs", *sizes(2, 2, 2), "--cost", "1e12,1e12,1e12")
+        self.refuses(USAGE, 'option --cost: "0x10,1,1"', *sizes(2, 2, 2), "--cost", "0x10,1,1")
+        self.refuses(USAGE, 'option --comm: "0x1"', *sizes(2, 2, 2), "--comm", "0x1")
+        self.refuses(USAGE, 'option --memory: "0x5"', *sizes(2, 2, 2), "--memory", "0x5")
 
     def test_files_are_refused_with_their_name(self):
         self.refuses(NOT_FOUND, "/nowhere/p.yaml", *sizes(2, 2, 2), "--profile", "/nowhere/p.yaml")
+        self.refuses(NOT_FOUND, 'there is no built-in profile "gpt3-6.7": there are gpt3-medium, gpt3-3.35b, gpt3-6.7b,',
+                     *sizes(2, 2, 2), "--profile", "gpt3-6.7")
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "p.yaml"
             path.write_text("pawl_profile: 1\nstages:\n  - {forward: 0, input_grad: 1, weight_grad: 1}\n")
             self.refuses(DATA, f"{path}:3:15: stage 0: forward is 0", *sizes(2, 2, 2), "--profile", path)
             path.write_text("[1, 2, 3]")
             self.refuses(DATA, f"{path}:1:1: 3 limits: give 2", *sizes(2, 2, 2), "--memory-file", path)
+            path.write_text("[5, 0.5]")
+            self.refuses(DATA, f'{path}:1:5: a limit is "0.5"', *sizes(2, 2, 2), "--memory-file", path)
 
     def test_warnings_do_not_stop_a_plan(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -296,6 +369,8 @@ class Refusals(PlanCase):
                        "seed", "search", "chunks", "recompute", "offload", "quiet", "json"):
             self.assertIn("--" + option, done.stdout)
         self.assertIn("Exit codes:", done.stdout)
+        for most in ("4096", "1024", "16384", "64,"):
+            self.assertIn("to " + most, " ".join(done.stdout.split()))
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 110)
 
 

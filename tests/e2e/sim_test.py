@@ -97,6 +97,19 @@ class Rows(SimCase):
             self.assertEqual((row["failures"], row["stops"], row["lost_s"], row["stopped_s"]), (0, 0, 0, 0))
             self.assertGreater(row["relative"], 0.9)
 
+    def test_oobleck_s_ideal_is_its_best_layout_with_or_without_failures(self):
+        for microbatches in (4, 8, 16):
+            job = ["--pipelines", 16, "--stages", 2, "--microbatches", microbatches, "--profile", "gpt3-3.35b",
+                   "--hours", 48, "--policies", "oobleck"]
+            failing, [never] = self.rows("--rate", "6h,3h", "--repair", "4h", *job), self.rows("--rate", "100h", *job)
+            for row in failing:
+                self.assertLess(row["relative"], 1)
+                self.assertAlmostEqual(row["goodput"] / row["relative"], never["goodput"] / never["relative"], 9)
+
+    def test_who_has_no_machine_left_says_so(self):
+        rows = self.rows("--mtbf", "1s", "--hours", 1, "--pipelines", 4, "--stages", 4, "--microbatches", 16)
+        self.assertEqual({row["note"] for row in rows if row["goodput"] == 0}, {"cannot run: no machine is left"})
+
     def test_a_profile_of_a_file_is_used(self):
         profile = self.file("pawl_profile: 1\nunit: s\nunit_s: 1\nstages:\n"
                             "- {forward: 1, input_grad: 1, weight_grad: 1, layers: 2, repeat: 3}\n"
@@ -174,6 +187,18 @@ class Output(SimCase):
         self.assertRegex(pawl(*options).stderr, r"pawl: sim: \d+ %")
         self.assertEqual(pawl(*options, "--quiet").stderr, "")
 
+    def test_progress_is_told_and_a_signal_heard_within_one_long_row(self):
+        process = subprocess.Popen([PAWL, "sim", "--mtbf", "10h", "--repair", "1h", "--hours", "876000", "--stages", "4",
+                                    "--profile", "gpt3-medium", "--policies", "fault-scaled,varuna,bamboo"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        first, second = process.stderr.readline(), process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=60)
+        self.assertRegex(first, r"^pawl: sim: \d+ %: mtbf 10h, fault-scaled$")
+        self.assertRegex(second, r"^pawl: sim: \d+ %: mtbf 10h, fault-scaled$")  # of the same row
+        self.assertEqual((process.returncode, out), (CANCELLED, ""), rest)
+        self.assertIn("stopped", rest)
+
     def test_help_has_examples_that_work_and_exit_codes(self):
         text = pawl("--help").stdout
         self.assertIn("Exit codes:", text)
@@ -208,7 +233,12 @@ class Refusals(SimCase):
                 ["option --rate: \"0s\": 0 is too little", "--rate", "0s"],
                 ["option --mtbf", "--mtbf", "-3h"],
                 ["option --dead", "--dead", "five"],
-                ["dead share", "--dead", "100%"],
+                ["option --dead: \"100%\": somebody must live", "--dead", "5%,100%"],
+                ["above 0% and below 100%", "--dead", "0%"],
+                ["dead share: 99% of 32 workers is everybody, but somebody must live", "--dead", "99%"],
+                ["repair: a trace says itself who fails and comes back when", "--trace", P3, "--repair", "1h"],
+                ["burst: a trace says itself", "--trace", P3, "--burst", "2"],
+                ["repair: dead shares are dead from the start to the end", "--dead", "5%", "--repair", "1h"],
                 ["option --hours", *rate, "--hours", "0"],
                 ["option --burst", *rate, "--burst", "many"],
                 ["burst: 40 at once", *rate, "--burst", "40"],

@@ -72,6 +72,35 @@ static void dates_become_seconds_over_leap_days_and_years(void **state) {
     trace_lines_close(&t);
 }
 
+static void a_mark_before_utf_8_is_no_part_of_the_first_line(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        enum trace_format format;
+    } cases[] = {{"\xef\xbb\xbf"
+                  "0,add,a\n",
+                  TRACE_NODES},
+                 {"\xef\xbb\xbf"
+                  "index,Time,GPUs\n0,100.25,8\n",
+                  TRACE_COUNTS},
+                 {"\xef\xbb\xbf"
+                  "2024-02-28, 23:59:58, 7\n",
+                  TRACE_DATES}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct trace_lines t = read_text(cases[i].text);
+        assert_int_equal(t.format, cases[i].format);
+        assert_int_equal(t.count, 1);
+        assert_int_equal(t.line[0].number, i == 1 ? 2 : 1);
+        trace_lines_close(&t);
+    }
+    refuse("\xef\xbb\xbf\xef\xbb\xbf"
+           "0,add,a\n",
+           "line 1");
+    refuse("\xef\xbb"
+           "0,add,a\n",
+           "line 1");
+}
+
 static void bad_lines_are_named(void **state) {
     (void)state;
     refuse("0,add,a\n1,move,a\n", "line 2: wanted \"milliseconds,add or remove,node\"");
@@ -171,6 +200,7 @@ int main(void) {
         cmocka_unit_test(nodes_are_added_and_removed),
         cmocka_unit_test(counts_are_read_below_either_header),
         cmocka_unit_test(dates_become_seconds_over_leap_days_and_years),
+        cmocka_unit_test(a_mark_before_utf_8_is_no_part_of_the_first_line),
         cmocka_unit_test(bad_lines_are_named),
         cmocka_unit_test(a_last_line_that_stops_in_the_middle_is_said_to_be_cut),
         cmocka_unit_test(the_fall_to_none_at_the_end_is_not_recorded),

@@ -119,6 +119,34 @@ static void numbers_are_read_strictly(void **state) {
     assert_double(real, 0.5, 0);
 }
 
+static void printed_numbers_are_short_and_read_back_equal(void **state) {
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {{600, "600"},
+                 {-30, "-30"},
+                 {0, "0"},
+                 {0.1, "0.1"},
+                 {1e14, "100000000000000"},
+                 {1e15, "1e+15"},
+                 {1.5e-9, "1.5e-09"},
+                 {2.5, "2.5"},
+                 {1e300, "1e+300"},
+                 {123456789.25, "123456789.25"},
+                 {999999999999999, "999999999999999"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct bytes out = {0};
+        double back = 0;
+        conf_print_real(cases[i].value, &out);
+        bytes_put_u8(&out, 0);
+        assert_string_equal((const char *)out.data, cases[i].text);
+        assert_true(conf_real((const char *)out.data, &back));
+        assert_double(back, cases[i].value, 0);
+        bytes_close(&out);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_and_keys_know_where_they_stand),
@@ -126,6 +154,7 @@ int main(void) {
         cmocka_unit_test(ornaments_and_depth_are_refused_on_sight),
         cmocka_unit_test(maps_take_known_keys_once),
         cmocka_unit_test(numbers_are_read_strictly),
+        cmocka_unit_test(printed_numbers_are_short_and_read_back_equal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,20 @@ static void what_is_printed_reads_back_equal(void **state) {
     fleet_constants_close(&b);
 }
 
+static void numbers_are_printed_as_people_write_them(void **state) {
+    (void)state;
+    struct fleet_constants c = open_defaults();
+    char *text = print(&c);
+    static const char *const wanted[] = {"rendezvous_s: 30 #", "checkpoint_every_s: 600 #",
+                                         "price_per_hour: 3.06 #", "storage_bps: 1000000000 #",
+                                         "min_gain: 0.02 #"};
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+        if (strstr(text, wanted[i]) == NULL) fail_msg("no \"%s\" in:\n%s", wanted[i], text);
+    if (strstr(text, "e+") != NULL) fail_msg("an exponent in:\n%s", text);
+    free(text);
+    fleet_constants_close(&c);
+}
+
 static void a_file_changes_what_it_names_alone(void **state) {
     (void)state;
     struct fleet_constants c = open_defaults();
@@ -132,6 +146,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_constant_has_a_unit_a_source_and_a_name_of_its_own),
         cmocka_unit_test(what_is_printed_reads_back_equal),
+        cmocka_unit_test(numbers_are_printed_as_people_write_them),
         cmocka_unit_test(a_file_changes_what_it_names_alone),
         cmocka_unit_test(a_bad_file_is_refused_with_its_place),
         cmocka_unit_test(an_assignment_changes_one_constant_to_what_makes_sense),

@@ -138,16 +138,101 @@ static void who_cannot_run_at_all_says_why(void **state) {
     kit_close(&k);
 }
 
+static void who_ran_out_of_machines_says_so(void **state) {
+    (void)state;
+    struct fleet_kit k;
+    struct fleet_event list[] = {{1, 0, false}, {2, 1, false}, {3, 2, false}, {4, 3, false}};
+    struct fleet_events events = {.event = list, .count = 4, .machines = 4, .present = 4};
+    open_plain(&k);
+    for (const char *const *name = pawl_sim_policies(); *name != NULL; name++) {
+        struct fleet_run r = run(&k, *name, &events, 100);
+        if (r.row.goodput > 0)
+            assert_string_equal(r.row.note, "");
+        else
+            assert_string_equal(r.row.note, "cannot run: no machine is left");
+        free(r.samples);
+    }
+    events.count = 3; /* one is left, of pipelines of two */
+    struct fleet_run r = run(&k, "drop-replica", &events, 100);
+    assert_string_equal(r.row.note, "cannot run: too few machines");
+    free(r.samples);
+    events.count = 1; /* the end comes in its stop */
+    r = run(&k, "drop-replica", &events, 2);
+    assert_string_equal(r.row.note, "nothing counts: it stood still or lost all that it did");
+    free(r.samples);
+    kit_close(&k);
+}
+
 static void a_raised_flag_ends_it(void **state) {
     (void)state;
     struct fleet_kit k;
     struct fleet_event list[] = {{100, 0, false}};
     struct fleet_events events = {.event = list, .count = 1, .machines = 4, .present = 4};
     bool stop = true;
+    struct fleet_watch watch = {.stop = &stop};
     struct fleet_run r;
     open_plain(&k);
-    assert_int_equal(fleet_engine_run(&k.job, &fleet_oobleck, &events, 200, &stop, &r, NULL), PAWL_CANCELLED);
+    assert_int_equal(fleet_engine_run(&k.job, &fleet_oobleck, &events, 200, &watch, &r, NULL),
+                     PAWL_CANCELLED);
     assert_null(r.samples);
+    kit_close(&k);
+}
+
+struct heard {
+    double share;
+    uint32_t calls;
+    bool stop;
+};
+
+static void hear(void *context, double share) {
+    struct heard *h = context;
+    assert_true(share >= h->share && share <= 1);
+    h->share = share;
+    h->stop = ++h->calls == 3;
+}
+
+static void a_long_run_tells_how_far_it_is_and_can_be_stopped_there(void **state) {
+    (void)state;
+    enum { CHANGES = 20000 };
+    struct fleet_kit k;
+    struct fleet_event *list = calloc(CHANGES, sizeof *list);
+    assert_non_null(list);
+    for (uint32_t i = 0; i < CHANGES; i++) list[i] = (struct fleet_event){100.0 * (i + 1), 1, i % 2 == 1};
+    struct fleet_events events = {.event = list, .count = CHANGES, .machines = 4, .present = 4};
+    struct heard heard = {0};
+    struct fleet_watch watch = {.stop = &heard.stop, .progress = hear, .context = &heard};
+    struct fleet_run r;
+    open_plain(&k);
+    assert_int_equal(
+        fleet_engine_run(&k.job, &fleet_fault_scaled, &events, 100.0 * CHANGES, &watch, &r, NULL),
+        PAWL_CANCELLED);
+    assert_int_equal(heard.calls, 3);
+    assert_true(heard.share > 0.1 && heard.share < 0.9);
+    kit_close(&k);
+    free(list);
+}
+
+static void those_who_change_at_one_time_are_one_change_whatever_their_order(void **state) {
+    (void)state;
+    struct fleet_kit k;
+    /* 3 comes at the very time at which 0 and 1 go, 10 s after its event */
+    struct fleet_event a[] = {
+        {100, 3, false}, {150, 3, true}, {160, 1, false}, {160, 0, false}, {170, 2, false}};
+    struct fleet_event b[] = {
+        {100, 3, false}, {150, 3, true}, {160, 0, false}, {160, 1, false}, {170, 2, false}};
+    struct fleet_events first = {.event = a, .count = 5, .machines = 4, .present = 4}, second = first;
+    second.event = b;
+    open_plain(&k);
+    struct fleet_run x = run(&k, "recycle", &first, 400), y = run(&k, "recycle", &second, 400);
+    assert_int_equal(x.sample_count, y.sample_count);
+    for (uint32_t i = 0; i < x.sample_count; i++) {
+        assert_true(x.samples[i].at_s == y.samples[i].at_s && x.samples[i].rate == y.samples[i].rate);
+        assert_int_equal(x.samples[i].alive, y.samples[i].alive);
+    }
+    assert_int_equal(x.row.failures, 4);
+    assert_int_equal(x.row.joins, 1);
+    free(x.samples);
+    free(y.samples);
     kit_close(&k);
 }
 
@@ -220,6 +305,63 @@ static void without_failures_and_saves_everybody_runs_at_full_speed(void **state
     kit_close(&k);
 }
 
+/* A planner that finds a shorter period with a hole than without: of which a policy that has everybody could
+ * make use. */
+static pawl_code ask_oddly(void *context, enum pawl_policy policy, const uint32_t *holes,
+                           struct fleet_period *out, struct pawl_error *e) {
+    pawl_code code = kit_ask(context, policy, holes, out, e);
+    uint64_t mixed = holes[0] * 7 + holes[1] * 5 + holes[2] * 3;
+    out->ns = out->ns / 2 + (10 + mixed) % 11 * 1000000000u;
+    return code;
+}
+
+static void check_relative(struct fleet_kit *k, const struct fleet_events *events, double seconds) {
+    for (const char *const *name = pawl_sim_policies(); *name != NULL; name++) {
+        struct fleet_run r = run(k, *name, events, seconds);
+        if (!(r.row.relative >= 0 && r.row.relative <= 1))
+            fail_msg("%s makes %.17g of its ideal", *name, r.row.relative);
+        for (uint32_t i = 0; i < r.sample_count && r.row.relative > 0; i++)
+            if (r.samples[i].rate > r.row.goodput / r.row.relative * (1 + 1e-12))
+                fail_msg("%s: its ideal is %.17g, and it went at %.17g", *name,
+                         r.row.goodput / r.row.relative, r.samples[i].rate);
+        free(r.samples);
+    }
+}
+
+static void nobody_is_faster_than_its_ideal_whatever_fails(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct fleet_rates rates = {.machines = 24,
+                                    .seconds = 40000,
+                                    .mtbf_s = 20000 * (double)(1 + seed % 7),
+                                    .repair_s = 400 * (double)(1 + seed % 11),
+                                    .burst = 1 + (uint32_t)(seed % 2),
+                                    .seed = seed};
+        struct fleet_events events = draw(&rates);
+        struct fleet_kit k;
+        static const uint32_t stages[] = {3, 4, 6, 8};
+        kit_open(&k, 24 / stages[seed % 4], stages[seed % 4], 2 + (uint32_t)(seed % 9), 2);
+        for (uint32_t s = 0; s < stages[seed % 4]; s++) k.stage[s].forward = 1 + (double)((seed + s) % 3);
+        for (uint32_t i = 0; i < k.constants.count; i++) { /* nothing hides a rate that is too high */
+            const char *name = k.constants.constant[i].name;
+            if (strncmp(name, "checkpoint_every", 16) == 0 || strcmp(name, "ceiling") == 0)
+                k.constants.constant[i].value = 0;
+            else if (strcmp(name, "fault_threshold") == 0)
+                k.constants.constant[i].value = (double)(seed % 3);
+        }
+        kit_job(&k);
+        check_relative(&k, &events, rates.seconds);
+        struct fleet_periods *honest = k.job.periods, *odd = NULL;
+        assert_int_equal(fleet_periods_open(k.job.stages, ask_oddly, &k.job, &odd, NULL), PAWL_OK);
+        k.job.periods = odd;
+        check_relative(&k, &events, rates.seconds);
+        k.job.periods = honest;
+        fleet_periods_close(odd);
+        fleet_events_close(&events);
+        kit_close(&k);
+    }
+}
+
 static void longer_stops_and_more_failures_never_help(void **state) {
     (void)state;
     static const char *const stops[] = {"drop-replica.detect_s", "checkpoint-restart.restart_s",
@@ -274,9 +416,13 @@ int main(void) {
         cmocka_unit_test(a_failure_during_a_stop_makes_it_last_longer_and_loses_nothing_more),
         cmocka_unit_test(a_lost_stage_loses_the_work_since_the_newest_durable_save),
         cmocka_unit_test(who_cannot_run_at_all_says_why),
+        cmocka_unit_test(who_ran_out_of_machines_says_so),
         cmocka_unit_test(a_raised_flag_ends_it),
+        cmocka_unit_test(a_long_run_tells_how_far_it_is_and_can_be_stopped_there),
+        cmocka_unit_test(those_who_change_at_one_time_are_one_change_whatever_their_order),
         cmocka_unit_test(time_adds_up_for_every_policy_and_any_failures),
         cmocka_unit_test(without_failures_and_saves_everybody_runs_at_full_speed),
+        cmocka_unit_test(nobody_is_faster_than_its_ideal_whatever_fails),
         cmocka_unit_test(longer_stops_and_more_failures_never_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

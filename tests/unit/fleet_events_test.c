@@ -232,12 +232,55 @@ static void a_share_is_dead_from_the_start_at_least_one(void **state) {
     }
 }
 
+static bool is_lost(const struct fleet_events *events, uint32_t machine) {
+    for (uint32_t i = 0; i < events->count; i++)
+        if (events->event[i].machine == machine) return true;
+    return false;
+}
+
+static void more_dead_include_the_fewer_and_another_seed_has_others(void **state) {
+    (void)state;
+    bool differs = false;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct fleet_rates rates = {.machines = 16, .seconds = 10, .dead_share = 0.05, .seed = seed};
+        struct fleet_events few = draw(&rates);
+        for (double share = 0.1; share < 0.95; share += 0.1) {
+            rates.dead_share = share;
+            struct fleet_events more = draw(&rates);
+            assert_true(more.count >= few.count);
+            for (uint32_t i = 0; i < few.count; i++)
+                if (!is_lost(&more, few.event[i].machine))
+                    fail_msg("seed %u: %u is dead of %u, not of %u", (unsigned)seed, few.event[i].machine,
+                             few.count, more.count);
+            fleet_events_close(&few);
+            few = more;
+        }
+        rates.seed = seed + 1, rates.dead_share = 0.05;
+        struct fleet_events other = draw(&rates);
+        differs = differs || other.event[0].machine != few.event[0].machine;
+        fleet_events_close(&few);
+        fleet_events_close(&other);
+    }
+    assert_true(differs);
+}
+
 static void a_rate_beyond_all_use_is_refused(void **state) {
     (void)state;
     struct fleet_rates rates = {.machines = 3, .seconds = 1e9, .every_s = 1e-3};
     struct fleet_events events = {0};
     struct pawl_error e = {0};
     assert_int_equal(fleet_events_draw(&rates, &events, &e), PAWL_ARGUMENT);
+}
+
+static void a_raised_flag_ends_the_drawing(void **state) {
+    (void)state;
+    bool stop = true;
+    struct fleet_rates rates = {.machines = 3, .seconds = 1e9, .mtbf_s = 1e3, .repair_s = 1, .stop = &stop};
+    struct fleet_events events = {0};
+    assert_int_equal(fleet_events_draw(&rates, &events, NULL), PAWL_CANCELLED);
+    rates.mtbf_s = 0, rates.every_s = 1e3;
+    assert_int_equal(fleet_events_draw(&rates, &events, NULL), PAWL_CANCELLED);
+    assert_null(events.event);
 }
 
 int main(void) {
@@ -256,7 +299,9 @@ int main(void) {
         cmocka_unit_test(nobody_is_left_to_fail_when_all_are_gone),
         cmocka_unit_test(every_machine_fails_once_in_its_mean_time),
         cmocka_unit_test(a_share_is_dead_from_the_start_at_least_one),
+        cmocka_unit_test(more_dead_include_the_fewer_and_another_seed_has_others),
         cmocka_unit_test(a_rate_beyond_all_use_is_refused),
+        cmocka_unit_test(a_raised_flag_ends_the_drawing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,6 +130,19 @@ static void refuse(struct pawl_sim_request request, const char *why) {
     assert_null(sim);
 }
 
+static void more_refusals(struct pawl_sim_request good) {
+    static const double shares[] = {0.25, 0.95};
+    struct pawl_sim_request r = good;
+    r.hours = 1e9, refuse(r, "hours: 1000000000 is not from 0 to 876000");
+    r = good, r.every_count = 0, r.dead_share = shares, r.dead_share_count = 2;
+    refuse(r, "dead share: 95% of 6 workers is everybody, but somebody must live");
+    r.dead_share_count = 1, pawl_sim_free(run(&r));
+    r.repair_s = 3600, refuse(r, "repair: dead shares are dead from the start to the end");
+    r.repair_s = 0, r.burst = 2, refuse(r, "burst: dead shares");
+    r = good, r.every_count = 0, r.trace_path = "t.csv", r.repair_s = 3600;
+    refuse(r, "repair: a trace says itself who fails and comes back when");
+}
+
 static void impossible_requests_are_refused_by_name(void **state) {
     (void)state;
     static const char *const policies[] = {"fault-scaled"}, *const unknown[] = {"gpipe"};
@@ -158,7 +171,9 @@ static void impossible_requests_are_refused_by_name(void **state) {
     r = good, r.every_s = zero, refuse(r, "rate (seconds): 0");
     r = good, r.every_s = more, refuse(r, "rate (seconds): nan");
     r = good, r.every_count = 0, r.mtbf_s = -1, refuse(r, "mean time between failures");
-    r = good, r.every_count = 0, r.dead_share = whole, r.dead_share_count = 1, refuse(r, "dead share: 1");
+    r = good, r.every_count = 0, r.dead_share = whole, r.dead_share_count = 1,
+    refuse(r, "dead share: 100% is not above 0%");
+    more_refusals(good);
     r = good, r.hours = -1, refuse(r, "hours: -1");
     r = good, r.repair_s = INFINITY, refuse(r, "repair (seconds): inf");
     r = good, r.checkpoint_every_s = -5, refuse(r, "checkpoint every: -5");

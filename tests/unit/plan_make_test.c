@@ -88,7 +88,9 @@ static void numbers_out_of_range_are_refused(void **state) {
     r.memory = -1;
     refused(r, PAWL_ARGUMENT, "memory: -1");
     r.memory = 0.5;
-    refused(r, PAWL_PLAN, "worker 0:0: memory for micro-batches is 0, one needs 1");
+    refused(r, PAWL_ARGUMENT, "memory: 0.5 of a micro-batch: a worker must have room for at least 1");
+    r.memory_in_bytes = true;
+    refused(r, PAWL_ARGUMENT, "memory: 0.5 of a byte");
     r.memory = 5;
     r.memory_in_bytes = true;
     refused(r, PAWL_ARGUMENT, "memory in bytes needs a profile");
@@ -97,6 +99,8 @@ static void numbers_out_of_range_are_refused(void **state) {
     limits[6] = INFINITY;
     r.worker_memory = limits;
     refused(r, PAWL_ARGUMENT, "memory of worker 1:2: inf");
+    limits[6] = 0.99;
+    refused(r, PAWL_ARGUMENT, "memory of worker 1:2: 0.99 of a micro-batch");
     r = small(PAWL_POLICY_RECYCLE);
     r.min_gain = 1.5;
     refused(r, PAWL_ARGUMENT, "min_gain: 1.5");
@@ -125,7 +129,9 @@ static void a_profile_that_is_wrong_is_refused(void **state) {
     refused(r, PAWL_ARGUMENT, "stage 2: input_grad is nan");
     p->stage[2].input_grad = 1e12;
     p->stage[1].forward = 1e12;
-    refused(r, PAWL_ARGUMENT, "chunk");
+    refused(r, PAWL_ARGUMENT,
+            "costs: forward of chunk 1 is 1e+12: the times of all micro-batches together must stay below "
+            "1.15292e+12, in the unit of the costs");
     pawl_profile_free(p);
 }
 

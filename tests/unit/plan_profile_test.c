@@ -126,10 +126,28 @@ static void costs_out_of_range_are_refused_with_line_and_field(void **state) {
     stage_refused("weight_grad: 1, step: -0.5", "stage 1: step is -0.5: give 0 or a number");
     stage_refused("weight_grad: 1, layers: 1.5", "layers is \"1.5\": write a whole number");
     stage_refused("weight_grad: 1, layers: -1", "layers is \"-1\"");
-    stage_refused("weight_grad: 1, state_bytes: 1e9", "state_bytes is \"1e9\": write a number of bytes");
+    stage_refused("weight_grad: 1, state_bytes: 1e9",
+                  "state_bytes is \"1e9\": write a whole number of bytes");
+    stage_refused("weight_grad: 1, state_bytes: 1.5", "state_bytes is \"1.5\": write a whole number");
+    stage_refused("weight_grad: 1, state_bytes: 3.9", "state_bytes is \"3.9\": write a whole number");
+    stage_refused("weight_grad: 1, state_bytes: 4.", "state_bytes is \"4.\": write a whole number");
+    stage_refused("weight_grad: 1, state_bytes: 3.9B", "state_bytes is \"3.9B\": write a whole number");
+    stage_refused("weight_grad: 1, state_bytes: 010", "state_bytes is \"010\": write a whole number");
+    stage_refused("weight_grad: 1, state_bytes: \"4096\"", "state_bytes is \"4096\": write a whole");
     stage_refused("weight_grad: 1, state_bytes: 9007199254740993", "state_bytes is 9007199254740993");
     stage_refused("weight_grad: 1, repeat: 0", "repeat is \"0\"");
     stage_refused("weight_grad: 1, repeat: 1024", "more than 1024 stages");
+}
+
+static void amounts_of_bytes_may_have_fractions_of_their_unit_and_quotes(void **state) {
+    (void)state;
+    struct pawl_profile *p = parsed("{\"pawl_profile\": 1, \"memory_bytes\": \"1.5GB\", \"stages\": [\n"
+                                    "  {\"forward\": 1, \"input_grad\": 1, \"weight_grad\": 1,\n"
+                                    "   \"state_bytes\": \"0.5 k\", \"activation_bytes\": 24B}]}\n");
+    assert_int_equal(p->memory_bytes, 1500000000);
+    assert_int_equal(p->stage[0].state_bytes, 512);
+    assert_int_equal(p->stage[0].activation_bytes, 24);
+    pawl_profile_free(p);
 }
 
 static void bytes_that_do_not_fit_together_are_refused(void **state) {
@@ -169,7 +187,11 @@ static void workers_are_refused_with_entry_and_field(void **state) {
     refused(HEAD "  - {pipeline: 0, stage: 2}\n", "workers entry 0: stage is 2, but there are 2 stages");
     refused(HEAD "  - {pipeline: 4096, stage: 0}\n", "pipeline is 4096: give at most 4095");
     refused(HEAD "  - {stage: 0}\n", "workers entry 0: pipeline is missing");
-    refused(HEAD "  - {pipeline: 0, stage: 1, slow: 0.0001}\n", "slow is 0.0001");
+    refused(HEAD "  - {pipeline: 0, stage: 1, slow: 0.0001}\n",
+            "slow is 0.0001: give a number from 0.001 to 1000");
+    refused(HEAD "  - {pipeline: 0, stage: 1, slow: 0}\n",
+            "p.yaml:4:35: slow is \"0\": write a number from 0.001 to 1000");
+    refused(HEAD "  - {pipeline: 0, stage: 1, slow: 0.0}\n", "slow is \"0.0\"");
     refused(HEAD "  - {pipeline: 0, stage: 1, slow: -2}\n", "slow is -2");
     refused(HEAD "  - {pipeline: 0, stage: 1}\n  - {pipeline: 0, stage: 1}\n",
             "p.yaml:5:16: workers entry 1: pipeline and stage name worker 0:1, which entry 0 did already");
@@ -297,6 +319,9 @@ static void names_and_cuts_that_are_not_there_are_refused(void **state) {
     struct pawl_error e = {0};
     assert_int_equal(pawl_profile_builtin("gpt5", 4, &p, &e), PAWL_NOT_FOUND);
     assert_says(&e, "gpt3-medium, gpt3-3.35b");
+    assert_int_equal(pawl_profile_builtin("GPT3-6.7B", 4, &p, &e), PAWL_OK);
+    assert_string_equal(p->name, "gpt3-6.7b");
+    pawl_profile_free(p);
     assert_int_equal(pawl_profile_builtin("gpt3-medium", 25, &p, &e), PAWL_ARGUMENT);
     assert_says(&e, "25 stages: it has 24 layers");
     assert_int_equal(pawl_profile_builtin("gpt3-medium", 0, &p, &e), PAWL_ARGUMENT);
@@ -340,6 +365,7 @@ static void limits_come_by_stage_or_by_worker_in_either_unit(void **state) {
     limits_are("{\"workers\": [[1, 2, 3], [4, 5, 6]]}", by_worker, false);
     limits_are("workers: [1, 2, 3, 4, 5, 6]", by_worker, false);
     limits_are("[1GiB, 2GiB, 1MiB]", bytes, true);
+    limits_are("[\"1GiB\", \"2GiB\", \"1MiB\"]", bytes, true);
 }
 
 static void limits_of_the_wrong_shape_or_unit_are_refused(void **state) {
@@ -350,6 +376,9 @@ static void limits_of_the_wrong_shape_or_unit_are_refused(void **state) {
     limits_refused("[[1, 2, 3], [4, 5]]", "m.yaml:1:13: give a list of 3 limits");
     limits_refused("[[1, 2, 3], 4]", "m.yaml:1:13: give a list of 3 limits");
     limits_refused("[4, 3, 0]", "m.yaml:1:8: a limit is \"0\"");
+    limits_refused("[4, 3, 0.5]", "m.yaml:1:8: a limit is \"0.5\": write at least 1, micro-batch or byte");
+    limits_refused("[4, 3, \"5\"]", "m.yaml:1:8: a limit is \"5\": write a number of micro-batches, without");
+    limits_refused("[3GB, 3GB, 1.5B]", "m.yaml:1:12: a limit is \"1.5B\"");
     limits_refused("[4, 3, -1]", "a limit is \"-1\"");
     limits_refused("[4, 3, nan]", "a limit is \"nan\"");
     limits_refused("[4, 3, [1]]", "a limit is a list or a map");
@@ -366,6 +395,7 @@ int main(void) {
         cmocka_unit_test(every_field_of_a_profile_is_read),
         cmocka_unit_test(json_is_read_as_well),
         cmocka_unit_test(costs_out_of_range_are_refused_with_line_and_field),
+        cmocka_unit_test(amounts_of_bytes_may_have_fractions_of_their_unit_and_quotes),
         cmocka_unit_test(bytes_that_do_not_fit_together_are_refused),
         cmocka_unit_test(keys_unknown_repeated_or_missing_are_refused),
         cmocka_unit_test(workers_are_refused_with_entry_and_field),

@@ -23,6 +23,19 @@ static void every_plan_gives_well_formed_xml(void **state) {
     }
 }
 
+static void one_worker_is_not_called_workers(void **state) {
+    (void)state;
+    struct kit k = kit_new(PAWL_POLICY_1F1B, 1, 1, 1, 1);
+    kit_worker(&k, "F0.0@0-1 B0.0@1-3 R@3-3 S@3-3");
+    kit_plan(&k, 3, 3);
+    char *text = kit_text(show_plan_svg, &k.plan);
+    assert_holds(text, "1f1b, 1 pipeline x 1 stage x 1 micro-batch<");
+    assert_holds(text, ", 1 of 1 worker live</desc>");
+    assert_holds(text, "1 of 1 worker live</text>");
+    free(text);
+    kit_free(&k);
+}
+
 static void every_instruction_that_takes_time_has_a_tooltip(void **state) {
     (void)state;
     struct kit k = plan_of_guests();
@@ -184,6 +197,7 @@ static void foreign_names_stay_text(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan_gives_well_formed_xml),
+        cmocka_unit_test(one_worker_is_not_called_workers),
         cmocka_unit_test(every_instruction_that_takes_time_has_a_tooltip),
         cmocka_unit_test(guests_have_an_outline_and_their_home),
         cmocka_unit_test(kinds_differ_by_hatch_and_letter),

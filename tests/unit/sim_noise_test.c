@@ -107,7 +107,7 @@ static void jitter_has_mean_one_and_the_deviation_asked_for(void **state) {
         sum += factor;
         squares += factor * factor;
     }
-    double mean = sum / COUNT, deviation = sqrt(squares / COUNT - mean * mean);
+    double mean = sum / (double)COUNT, deviation = sqrt(squares / (double)COUNT - mean * mean);
     if (fabs(mean - 1) > 0.006) fail_msg("mean %f", mean); /* 4 deviations of the mean */
     if (fabs(deviation - 0.2) > 0.006) fail_msg("deviation %f", deviation);
     free(ends);
