@@ -19,21 +19,37 @@ static uint64_t plain_unit(const struct sim_chunk *c) {
     return ticks_add(c->forward, ticks_add(c->input_grad, c->weight_grad));
 }
 
-/* A worker of the pool: its shortest unit, and how slow it is at best, over the pool's chunks. */
-static double look_at(const struct pool *pool, uint32_t worker, struct route_taker *out) {
+/* What is the same of all workers of one speed: the shortest unit, and how slow they are at best, over the
+ * pool's chunks. */
+struct speed {
+    uint64_t unit;
+    double ratio;
+};
+
+static struct speed speed_of(const struct pool *pool, uint32_t worker) {
     const struct sim_costs *costs = pool->costs;
-    double ratio = INFINITY;
-    *out = (struct route_taker){.worker = worker, .unit = TICKS_NEVER};
-    for (uint32_t c = worker % costs->stages; c < costs->chunks; c += costs->stages)
-        out->load = ticks_add(out->load, route_once(costs, worker, c));
+    struct speed v = {TICKS_NEVER, INFINITY};
     for (uint32_t s = pool->first_stage; s < pool->first_stage + pool->stage_count; s++) {
         for (uint32_t c = s; c < costs->chunks; c += costs->stages) {
             uint64_t unit = route_unit(costs, worker, c), plain = plain_unit(&costs->chunk[c]);
-            if (unit < out->unit) out->unit = unit;
-            if (plain > 0 && (double)unit / (double)plain < ratio) ratio = (double)unit / (double)plain;
+            if (unit < v.unit) v.unit = unit;
+            if (plain > 0 && (double)unit / (double)plain < v.ratio) v.ratio = (double)unit / (double)plain;
         }
     }
-    return isinf(ratio) ? 1 : ratio;
+    if (isinf(v.ratio)) v.ratio = 1;
+    return v;
+}
+
+static bool is_as_fast(const struct sim_costs *costs, uint32_t a, uint32_t b) {
+    return costs->slow == NULL || !(costs->slow[a] < costs->slow[b] || costs->slow[a] > costs->slow[b]);
+}
+
+static struct route_taker taker_of(const struct pool *pool, uint32_t worker, uint64_t unit) {
+    const struct sim_costs *costs = pool->costs;
+    struct route_taker t = {.worker = worker, .unit = unit};
+    for (uint32_t c = worker % costs->stages; c < costs->chunks; c += costs->stages)
+        t.load = ticks_add(t.load, route_once(costs, worker, c));
+    return t;
 }
 
 struct looked {         /* the pool's workers */
@@ -46,15 +62,19 @@ struct looked {         /* the pool's workers */
 
 static void look_around(const struct pool *pool, struct looked *l) {
     const struct sim_costs *costs = pool->costs;
+    struct speed v = {0};
+    uint32_t last = IR_NONE; /* whose speed it is: most workers are alike */
     for (uint32_t p = 0; p < l->pipelines; p++) {
         for (uint32_t s = pool->first_stage; s < pool->first_stage + pool->stage_count; s++) {
             uint32_t worker = p * costs->stages + s;
             if (pool->alive != NULL && !pool->alive[worker]) continue;
+            if (last == IR_NONE || !is_as_fast(costs, worker, last)) v = speed_of(pool, worker);
+            last = worker;
             struct route_taker *t = &l->taker[l->count++];
-            double ratio = look_at(pool, worker, t);
+            *t = taker_of(pool, worker, v.unit);
             l->once = ticks_add(l->once, t->load);
-            l->once_scaled += (double)t->load / ratio;
-            l->speed += 1 / ratio;
+            l->once_scaled += (double)t->load / v.ratio;
+            l->speed += 1 / v.ratio;
         }
     }
 }
@@ -97,20 +117,34 @@ uint64_t pool_time(const struct pool *pool, uint32_t microbatches) {
 
 /* ---- anybody executes anything ---- */
 
-/* One micro-batch alone, down and up again, by the fastest; its last W. */
-static uint64_t way_alone(const struct sim_costs *costs, const bool *alive) {
-    uint64_t way = 0;
-    for (uint32_t c = 0; c < costs->chunks; c++) {
-        uint64_t best = TICKS_NEVER;
-        for (uint32_t w = 0; w < costs->pipelines * costs->stages; w++) {
-            if (alive != NULL && !alive[w]) continue;
-            uint64_t both = ticks_add(sim_duration(costs, w, c, IR_F), sim_duration(costs, w, c, IR_I));
-            if (c == 0) both = ticks_add(both, sim_duration(costs, w, c, IR_W));
-            if (both < best) best = both;
-        }
-        way = ticks_add(way, best);
+/* IR_NONE: nobody lives. */
+static uint32_t fastest(const struct sim_costs *costs, const bool *alive) {
+    uint32_t best = IR_NONE;
+    for (uint32_t w = 0; w < costs->pipelines * costs->stages; w++) {
+        if (alive != NULL && !alive[w]) continue;
+        if (best == IR_NONE || (costs->slow != NULL && costs->slow[w] < costs->slow[best])) best = w;
     }
-    return way;
+    return best;
+}
+
+/* One micro-batch alone, by the fastest: from the window's begin to the last chunk and back up to a chunk,
+ * whose W, R and S follow. With a barrier the window begins with chunk 0; staggered, all of a chunk lies in
+ * one window, whoever executes it, and that begins with the chunk's own F at the latest. Nothing is sent: one
+ * worker might execute neighbours. */
+static uint64_t way_alone(const struct sim_costs *costs, const bool *alive, bool staggered) {
+    uint32_t worker = fastest(costs, alive);
+    uint64_t way = 0, most = 0;
+    if (worker == IR_NONE) return 0;
+    for (uint32_t c = 0; c < costs->chunks && !staggered; c++)
+        way = ticks_add(way, sim_duration(costs, worker, c, IR_F));
+    for (uint32_t c = costs->chunks; c-- > 0;) {
+        if (staggered) way = ticks_add(way, sim_duration(costs, worker, c, IR_F));
+        way = ticks_add(way, sim_duration(costs, worker, c, IR_I));
+        uint64_t end =
+            ticks_add(way, ticks_add(sim_duration(costs, worker, c, IR_W), route_once(costs, worker, c)));
+        if (end > most) most = end;
+    }
+    return most;
 }
 
 /* ---- ... but somebody has to hold it ---- */
@@ -175,7 +209,7 @@ uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, c
                          bool staggered) {
     struct pool all = {.costs = costs, .alive = alive, .first_stage = 0, .stage_count = costs->stages};
     uint64_t time = pool_time(&all, microbatches);
-    uint64_t way = staggered ? 0 : way_alone(costs, alive);
+    uint64_t way = microbatches == 0 ? 0 : way_alone(costs, alive, staggered);
     if (costs->slow == NULL && costs->chunks == costs->stages && time < SIM_TICKS_MAX)
         time = with_helpers(costs, microbatches, alive, time);
     return way > time ? way : time;

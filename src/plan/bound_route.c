@@ -17,40 +17,43 @@ struct counted {
     struct bound_way *way;
     struct bound_load *load; /* [workers] */
     uint32_t *hosted;        /* [workers] micro-batches of the chunk at hand */
-    bool *helped;            /* [chunks] so far: by somebody outside its stage */
+    uint32_t *holder;        /* [workers] who executes the chunk at hand, and whose stage it is */
+    uint32_t holder_count;
+    bool *helped; /* [chunks] so far: by somebody outside its stage */
 };
 
 static void count_chunk(struct counted *k, uint32_t chunk) {
     const struct plan_route *r = k->route;
+    uint32_t stage = route_stage_of(r, chunk);
+    k->holder_count = 0;
+    for (uint32_t h = 0; h < r->pipelines; h++) k->holder[k->holder_count++] = h * r->stages + stage;
     for (uint32_t h = 0; h < r->pipelines; h++) {
         const uint32_t *host = &r->host[plan_route_cell(r, h, chunk, 0)];
         const uint32_t *next = chunk + 1 < r->chunks ? &r->host[plan_route_cell(r, h, chunk + 1, 0)] : NULL;
         bool near = false;
         for (uint32_t m = 0; m < r->microbatches; m++) {
-            k->hosted[host[m]]++;
+            bool is_first = k->hosted[host[m]]++ == 0;
+            if (is_first && host[m] % r->stages != stage) k->holder[k->holder_count++] = host[m];
             near = near || (next != NULL && next[m] == host[m]);
         }
         if (near) bound_way_is_near(k->way, chunk);
     }
 }
 
-/* Chunks are as many as stages, and this one is executed outside its stage. */
-static bool is_helped(const struct counted *k, uint32_t chunk) {
+/* The chunk at hand is executed outside its stage. */
+static bool is_helped(const struct counted *k) {
     const struct plan_route *r = k->route;
-    for (uint32_t w = 0; w < r->pipelines * r->stages; w++)
-        if (k->hosted[w] > 0 && w % r->stages != chunk) return true;
-    return false;
+    return k->holder_count > r->pipelines;
 }
 
 /* Helpers of earlier stages whose own chunk is executed in its stage alone. */
 static void find_helpers(struct counted *k, uint32_t chunk) {
     const struct plan_route *r = k->route;
     if (r->chunks != r->stages) return;
-    k->helped[chunk] = is_helped(k, chunk);
-    for (uint32_t w = 0; w < r->pipelines * r->stages; w++) {
-        uint32_t stage = w % r->stages;
-        if (k->hosted[w] > 0 && stage < chunk && !k->helped[stage])
-            bound_way_holds_before(k->way, chunk, stage);
+    k->helped[chunk] = is_helped(k);
+    for (uint32_t i = r->pipelines; i < k->holder_count; i++) {
+        uint32_t stage = k->holder[i] % r->stages;
+        if (stage < chunk && !k->helped[stage]) bound_way_holds_before(k->way, chunk, stage);
     }
 }
 
@@ -58,8 +61,7 @@ static void add_load(struct counted *k, uint32_t worker, uint32_t chunk) {
     const struct sim_costs *costs = k->way->costs;
     struct bound_load *l = &k->load[worker];
     uint64_t n = k->hosted[worker];
-    bool holds = n > 0 || worker % k->route->stages == route_stage_of(k->route, chunk);
-    if (!holds || !k->route->alive[worker]) return;
+    if (!k->route->alive[worker]) return;
     l->once = ticks_add(l->once, route_once(costs, worker, chunk));
     if (n == 0) return;
     bound_way_executes(k->way, worker, chunk);
@@ -84,12 +86,11 @@ static uint64_t greatest(const struct counted *k) {
 }
 
 static uint64_t bound_counted(struct counted *k) {
-    uint32_t workers = k->route->pipelines * k->route->stages;
     for (uint32_t c = 0; c < k->route->chunks; c++) {
-        for (uint32_t w = 0; w < workers; w++) k->hosted[w] = 0;
         count_chunk(k, c);
         find_helpers(k, c);
-        for (uint32_t w = 0; w < workers; w++) add_load(k, w, c);
+        for (uint32_t i = 0; i < k->holder_count; i++) add_load(k, k->holder[i], c);
+        for (uint32_t i = 0; i < k->holder_count; i++) k->hosted[k->holder[i]] = 0;
     }
     bound_way_finish(k->way);
     return greatest(k);
@@ -99,14 +100,20 @@ uint64_t plan_bound_route(const struct plan_route *route, const struct sim_costs
                           const struct plan_list_options *options) {
     size_t workers = (size_t)route->pipelines * route->stages;
     struct bound_way way;
-    struct counted k = {route, &way, calloc(workers, sizeof *k.load), calloc(workers, sizeof *k.hosted),
-                        calloc(route->chunks, sizeof *k.helped)};
+    struct counted k = {.route = route,
+                        .way = &way,
+                        .load = calloc(workers, sizeof *k.load),
+                        .hosted = calloc(workers, sizeof *k.hosted),
+                        .holder = malloc(workers * sizeof *k.holder),
+                        .helped = calloc(route->chunks, sizeof *k.helped)};
     uint64_t bound = 0; /* true of every schedule, when there is no memory to say more */
     bool memory = bound_way_init(&way, costs, options) == PAWL_OK;
-    if (memory && k.load != NULL && k.hosted != NULL && k.helped != NULL) bound = bound_counted(&k);
+    if (memory && k.load != NULL && k.hosted != NULL && k.holder != NULL && k.helped != NULL)
+        bound = bound_counted(&k);
     bound_way_close(&way);
     free(k.load);
     free(k.hosted);
+    free(k.holder);
     free(k.helped);
     return bound;
 }

@@ -163,6 +163,7 @@ struct list_pass { /* workspace */
     uint8_t *aid;      /* [workers] list_aid where memory is short, in time order */
     uint64_t *scratch; /* [2 * (workers + stages) + 3 * chunks] of list_time.c */
     uint64_t target;   /* period to come below next */
+    const bool *stop;  /* raised: passes may end early, as stuck; null: they may not */
     struct list_rule rule;
     struct list_schedule *out;
 };

@@ -127,14 +127,27 @@ static void pair_weights(struct emit *m, uint32_t worker) {
     }
 }
 
-/* Each chunk's place in the order of their ends; `held` is scratch. */
-static void rank_chunks(struct emit *m) {
-    for (uint32_t c = 0; c < m->problem->chunks; c++) {
-        uint32_t at = c;
-        for (; at > 0 && m->chunk_end[m->held[at - 1]] > m->chunk_end[c]; at--) m->held[at] = m->held[at - 1];
-        m->held[at] = c;
-    }
-    for (uint32_t i = 0; i < m->problem->chunks; i++) m->rank[m->held[i]] = i;
+struct chunk_end {
+    uint64_t at;
+    uint32_t chunk;
+};
+
+static int earlier_end(const void *a, const void *b) {
+    const struct chunk_end *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return x->chunk < y->chunk ? -1 : 1;
+}
+
+/* Each chunk's place in the order of their ends. */
+static pawl_code rank_chunks(struct emit *m, struct pawl_error *e) {
+    uint32_t count = m->problem->chunks;
+    struct chunk_end *end = malloc(count * sizeof *end);
+    if (end == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for a plan of %u chunks", count);
+    for (uint32_t c = 0; c < count; c++) end[c] = (struct chunk_end){m->chunk_end[c], c};
+    qsort(end, count, sizeof *end, earlier_end);
+    for (uint32_t i = 0; i < count; i++) m->rank[end[i].chunk] = i;
+    free(end);
+    return PAWL_OK;
 }
 
 pawl_code list_emit(struct list_problem *p, const struct list_schedule *s, struct ir_plan **out,
@@ -152,7 +165,7 @@ pawl_code list_emit(struct list_problem *p, const struct list_schedule *s, struc
         code = error_set(e, PAWL_MEMORY, 0, "no memory for a plan of %u instructions", s->count);
     if (!code) {
         split_log(&m);
-        rank_chunks(&m);
+        code = rank_chunks(&m, e);
     }
     for (uint32_t w = 0; !code && w < p->workers; w++) {
         if (p->options->backward == PLAN_SELECTIVE) pair_weights(&m, w);

@@ -123,7 +123,8 @@ static pawl_code attempts(struct make *m) {
         memcpy(limit, m->costs->limit, size);
     }
     pawl_code code = make_attempt(m);
-    if (code == PAWL_OK && two && m->normal.move_count > 0) code = attempt_without_moves(m, limit);
+    bool again = two && m->normal.move_count > 0 && !make_is_stopped(m);
+    if (code == PAWL_OK && again) code = attempt_without_moves(m, limit);
     free(limit);
     return code;
 }

@@ -68,6 +68,7 @@ pawl_code make_route(struct make *m);
 void make_options(struct make *m);
 pawl_code make_order(struct make *m, const struct plan_route *route, uint32_t rounds, struct ir_plan **ir,
                      struct sim_result *times);
+bool make_is_stopped(const struct make *m); /* what there is must do */
 /* Searches for a better order of m->route, as the budget says, if there may be one. */
 pawl_code make_search(struct make *m);
 bool make_peers_only(const struct make *m); /* nobody executes chunks of another stage than its own */

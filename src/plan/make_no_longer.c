@@ -49,7 +49,8 @@ static pawl_code make_simpler(struct make *r, uint64_t longest) {
 }
 
 pawl_code make_no_longer(struct make *m) {
-    if (m->request->policy <= PAWL_POLICY_ADAPTIVE || m->times.period <= m->bound) return PAWL_OK;
+    if (m->request->policy <= PAWL_POLICY_ADAPTIVE || m->times.period <= m->bound || make_is_stopped(m))
+        return PAWL_OK;
     struct pawl_plan_request request = *m->request;
     struct pawl_error ignored = {0};
     struct make r = {.request = &request, .e = &ignored};

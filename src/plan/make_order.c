@@ -49,11 +49,16 @@ pawl_code make_order(struct make *m, const struct plan_route *route, uint32_t ro
     return code;
 }
 
+bool make_is_stopped(const struct make *m) {
+    return m->request->stop != NULL && *(const volatile bool *)m->request->stop;
+}
+
 /* Search begins with the list schedule anew, so that it can only be better. */
 pawl_code make_search(struct make *m) {
     struct ir_plan *ir = NULL;
     struct sim_result times = {0};
-    if (!plan_is_listed(m->request->policy) || m->list.rounds == 0 || m->times.period <= m->bound)
+    if (!plan_is_listed(m->request->policy) || m->list.rounds == 0 || m->times.period <= m->bound ||
+        make_is_stopped(m))
         return PAWL_OK;
     pawl_code code = make_order(m, m->route, m->list.rounds, &ir, &times);
     if (code != PAWL_OK) return code;

@@ -10,11 +10,16 @@
 #include <string.h>
 
 #include "plan/make.h"
+#include "plan/pool.h"
 
 #define CANDIDATES_MAX 16u
 #define ORDERED_MAX    3u /* candidates ordered in earnest */
-/* Beyond so many cells of the plan the number of helpers is doubled from try to try. */
+/* Beyond so many cells of the plan, or of the walk that finds the load, the number of helpers is doubled from
+ * try to try. */
 #define CELLS_FOR_ALL 20000u
+/* The walk takes stages x helpers: of very many stages not all share. Work spread over hundreds of them gains
+ * less than help_gain from more. */
+#define WALK_MAX (1u << 18)
 
 struct candidates {
     struct plan_share share[CANDIDATES_MAX];
@@ -55,9 +60,13 @@ static pawl_code find_room(const struct make *m, uint64_t **out) {
 /* Numbers of helpers worth ordering, ascending; the first try, with none, gives the load to beat. */
 static pawl_code find_candidates(struct make *m, const uint64_t *room, struct candidates *out) {
     uint64_t cells = (uint64_t)m->worker_count * m->request->microbatches, best = UINT64_MAX;
-    uint32_t most = m->worker_count < 4 * m->request->stages ? m->worker_count : 4 * m->request->stages;
-    uint32_t next = 0, useless = 0;
-    while (next <= most && out->count < CANDIDATES_MAX && useless <= m->request->stages) {
+    uint32_t stages = m->request->stages, next = 0, useless = 0;
+    uint32_t most = m->worker_count < 4 * stages ? m->worker_count : 4 * stages;
+    if (most > WALK_MAX / stages) most = WALK_MAX / stages;
+    struct pool all = {m->costs, m->normal.alive, 0, stages};
+    uint64_t least = pool_time(&all, m->request->microbatches); /* no load is below */
+    while (next <= most && out->count < CANDIDATES_MAX && useless <= stages && !make_is_stopped(m) &&
+           gains(least, best, m->help_gain)) {
         struct plan_share s = {0};
         pawl_code code =
             plan_share_route(m->costs, m->request->microbatches, m->normal.alive, next, room, &s, m->e);
@@ -69,7 +78,8 @@ static pawl_code find_candidates(struct make *m, const uint64_t *room, struct ca
             out->share[out->count++] = s;
         else
             plan_share_close(&s);
-        next = next == 0 || cells <= CELLS_FOR_ALL ? next + 1 : 2 * next;
+        bool each = cells <= CELLS_FOR_ALL && (uint64_t)next * stages <= CELLS_FOR_ALL;
+        next = next == 0 || each ? next + 1 : 2 * next;
     }
     return PAWL_OK;
 }
@@ -140,7 +150,7 @@ static pawl_code try_candidates(struct make *m, struct candidates *c, const uint
     }
     pawl_code code = PAWL_OK;
     uint32_t first = c->count > ORDERED_MAX ? c->count - ORDERED_MAX : 0;
-    for (uint32_t i = first; code == PAWL_OK && i < c->count; i++)
+    for (uint32_t i = first; code == PAWL_OK && i < c->count && !make_is_stopped(m); i++)
         code = try_candidate(m, &c->share[i], room, limit);
     free(limit);
     return code;

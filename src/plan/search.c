@@ -227,6 +227,7 @@ pawl_code list_search(struct list_pass *pass, struct list_schedule *best, struct
     list_forward(pass, &first, best);
     if (best->period == LIST_NEVER) code = list_serial(pass, best, e);
     if (code || p->options->rounds == 0 || best->period <= p->options->bound) return code;
+    pass->stop = p->options->stop; /* from here on there is a schedule to fall back on */
     s.rng.state = p->options->seed;
     s.until_ns = clock_now_ns() + (int64_t)(p->options->search_s * 1e9);
     code = list_schedule_open(p, &s.current, e);

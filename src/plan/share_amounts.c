@@ -4,6 +4,7 @@
  * little to give everywhere comes nearer to the load. */
 #include <stdlib.h>
 
+#include "plan/pool.h"
 #include "plan/share_walk.h"
 #include "plan/ticks.h"
 
@@ -141,11 +142,11 @@ static uint64_t time_alone(struct walk *w) {
 pawl_code share_amounts(const struct share_request *request, struct share_work *work, uint64_t *early,
                         struct pawl_error *e) {
     const struct sim_costs *costs = request->costs;
+    struct pool all = {costs, request->alive, 0, costs->stages};
     struct walk w;
     pawl_code code = walk_open(&w, request, e);
     if (code == PAWL_OK) {
-        uint64_t high = time_alone(&w),
-                 low = plan_bound_free(costs, request->microbatches, request->alive, true);
+        uint64_t high = time_alone(&w), low = pool_time(&all, request->microbatches);
         if (low > high) low = high;
         while (low < high && high - low >= high / EXACT_ENOUGH) {
             uint64_t middle = low + (high - low) / 2;

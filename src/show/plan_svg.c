@@ -105,9 +105,7 @@ static void put_summary(const struct chart *c) {
         out_text(c->o, " %)");
     }
     if (s->fault_free > 0) out_printf(c->o, " \xc2\xb7 without failures %.10g", s->fault_free);
-    out_printf(c->o, " \xc2\xb7 %u of ", v->workers - v->dead);
-    out_count(c->o, v->workers, "worker");
-    out_text(c->o, " live");
+    out_printf(c->o, " \xc2\xb7 %u of %u %s", v->workers - v->dead, v->workers, view_workers_live(v));
     svg_text_end(c->o);
 }
 
@@ -300,14 +298,11 @@ static double legend(const struct chart *c, double y, bool put) {
 static void put_frame(const struct chart *c) {
     const struct view *v = c->v;
     char title[160], about[160], time[SHOW_TIME];
-    snprintf(title, sizeof title, "%s, %u pipeline%s x %u stage%s x %u micro-batch%s",
-             pawl_policy_name(v->plan->summary.policy), v->ir->pipelines, v->ir->pipelines == 1 ? "" : "s",
-             v->ir->stages, v->ir->stages == 1 ? "" : "s", v->ir->microbatches,
-             v->ir->microbatches == 1 ? "" : "es");
-    snprintf(about, sizeof about,
-             "Schedule of one iteration: period %s, lower bound %.10g, %u of %u worker%s live",
+    snprintf(title, sizeof title, "%s, %u pipelines x %u stages x %u micro-batches",
+             pawl_policy_name(v->plan->summary.policy), v->ir->pipelines, v->ir->stages, v->ir->microbatches);
+    snprintf(about, sizeof about, "Schedule of one iteration: period %s, lower bound %.10g, %u of %u %s",
              show_time(v->plan->times.period, time), v->plan->summary.lower_bound, v->workers - v->dead,
-             v->workers, v->workers == 1 ? "" : "s");
+             v->workers, view_workers_live(v));
     svg_begin(c->o, c->width, c->height, title, about);
     put_title(c);
     put_summary(c);

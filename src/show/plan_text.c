@@ -40,9 +40,7 @@ static void put_title(struct out *o, const struct view *v) {
     out_text(o, " x ");
     out_count(o, v->ir->microbatches, "micro-batch");
     if (v->ir->chunks != v->ir->stages) out_printf(o, ", %u chunks of the model", v->ir->chunks);
-    out_printf(o, ", %u of ", v->workers - v->dead);
-    out_count(o, v->workers, "worker");
-    out_text(o, " live\n");
+    out_printf(o, ", %u of %u %s\n", v->workers - v->dead, v->workers, view_workers_live(v));
 }
 
 static void put_dead(struct out *o, const struct view *v) {

@@ -26,7 +26,15 @@ struct view {
 };
 
 pawl_code view_open(struct view *v, const struct pawl_plan *plan, struct pawl_error *e);
-void view_close(struct view *v); /* accepts what is all zero */static inline uint64_t view_start(const struct view *v, uint32_t worker, uint32_t i) {
+void view_close(struct view *v); /* accepts what is all zero */
+
+static inline uint32_t view_stage(const struct view *v, uint32_t worker) { return worker % v->ir->stages; }
+static inline uint32_t view_pipeline(const struct view *v, uint32_t worker) { return worker / v->ir->stages; }
+/* For "5 of 6" and a number of workers. */
+static inline const char *view_workers_live(const struct view *v) {
+    return v->workers == 1 ? "worker lives" : "workers live";
+}
+static inline uint64_t view_start(const struct view *v, uint32_t worker, uint32_t i) {
     return v->plan->times.start[v->plan->times.first[worker] + i];
 }
 static inline uint64_t view_end(const struct view *v, uint32_t worker, uint32_t i) {

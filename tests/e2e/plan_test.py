@@ -161,7 +161,7 @@ class Numbers(PlanCase):
     def test_one_of_a_kind_is_not_called_many(self):
         text = pawl(*sizes(8, 4, 1), "--policy", "recycle", "--fail", "2:2").stdout
         self.assertIn(", 1 micro-batch as guest, ", text)
-        self.assertIn("1 pipeline x 1 stage x 1 micro-batch, 1 of 1 worker live", pawl(*sizes(1, 1, 1)).stdout)
+        self.assertIn("1 pipeline x 1 stage x 1 micro-batch, 1 of 1 worker lives", pawl(*sizes(1, 1, 1)).stdout)
 
     def test_built_in_profiles_are_found_in_any_letter_case(self):
         small, large = (pawl(*sizes(2, 2, 4), "--policy", "1f1b", "--format", "csv", "--profile", name)

@@ -305,6 +305,42 @@ static void no_schedule_of_random_routes_is_below_the_bound(void **state) {
     assert_in_range(reached, tried / 5, tried);
 }
 
+/* Few micro-batches, so that one's own way is what counts; anybody may execute anything, R and S take time.
+ */
+static void no_schedule_of_whoever_executes_what_is_below_the_free_bound(void **state) {
+    (void)state;
+    struct rng_stream rng = {23};
+    uint32_t reached = 0, tried = 0;
+    for (int i = 0; i < 900; i++) {
+        struct plan_case c = case_uniform(1 + (uint32_t)i % 2, 2 + (uint32_t)rng_below(&rng, 2), 1);
+        random_costs(&c, &rng, true);
+        if (rng_below(&rng, 2)) c.costs.chunk[rng_below(&rng, c.costs.stages)].weight_grad = 9;
+        if (c.costs.pipelines > 1 && rng_below(&rng, 3) == 0) case_kill(&c, 1, 1);
+        if (rng_below(&rng, 3) == 0) case_slow(&c, 0, 0, rng_below(&rng, 2) ? 0.5 : 1.5);
+        struct plan_list_options o = random_options(&rng);
+        struct plan_route *r = NULL;
+        struct pawl_error e = {0};
+        assert_int_equal(plan_route_peers(&c.costs, 1, c.alive, false, &r, &e), PAWL_OK);
+        for (uint32_t cell = 0; cell < c.costs.pipelines * r->chunks; cell++) {
+            uint32_t other = (uint32_t)rng_below(&rng, case_workers(&c));
+            if (c.alive[other] && rng_below(&rng, 3) == 0) r->host[cell] = other;
+        }
+        uint64_t bound = plan_bound_free(&c.costs, 1, c.alive, o.staggered);
+        if (count_orders(r, o.backward == PLAN_FUSED ? 2 : 3) <= 3000) {
+            if (some_schedule_takes(&c, r, &o, bound - 1))
+                fail_msg("case %d: a schedule takes %llu, less than the bound", i,
+                         (unsigned long long)(bound - 1));
+            reached += some_schedule_takes(&c, r, &o, bound);
+            tried++;
+        }
+        plan_route_free(r);
+        case_close(&c);
+    }
+    print_message("the free bound is reached in %u of %u cases of any route\n", reached, tried);
+    assert_in_range(tried, 500, 900);
+    assert_in_range(reached, 10, tried); /* most of these routes are bad ones */
+}
+
 /* The worker of stage 0 that has chunk 1 too waits for its sum, a forward after the rest of its stage. That
  * is not said where chunk 0 may begin elsewhere, in another window. */
 static void the_sum_of_a_chunk_is_in_the_window_of_whoever_holds_it(void **state) {
@@ -436,6 +472,26 @@ static void whoever_executes_what_the_work_takes_all_speed(void **state) {
     case_close(&c);
 }
 
+/* A thousand stages and one micro-batch: its way there and back, not the little work of each. */
+static void one_microbatch_needs_its_whole_way_whoever_executes_it(void **state) {
+    (void)state;
+    struct plan_case c = case_uniform(3, 1000, 1);
+    case_kill(&c, 1, 3);
+    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, true), 2001);
+    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, false), 2001);
+    c.costs.chunk[10].weight_grad = 100; /* comes 10 stages before the end of the way */
+    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, true), 990 + 990 + 100);
+    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, false), 1000 + 990 + 100);
+    c.costs.chunk[990].weight_grad = 5000;
+    c.costs.chunk[990].reduce = 7;
+    c.costs.chunk[990].step = 4;
+    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, true), 10 + 10 + 5000 + 11);
+    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, false), 1000 + 10 + 5000 + 11);
+    case_slow(&c, 2, 999, 0.5); /* the fastest might execute all; what is one tick stays one */
+    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, false), 1000 + 10 + 2500 + 7 + 2);
+    case_close(&c);
+}
+
 static void reductions_and_steps_are_part_of_the_time(void **state) {
     (void)state;
     struct plan_case c = case_uniform(2, 2, 4);
@@ -549,11 +605,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_schedule_of_random_tiny_cases_is_below_the_bound),
         cmocka_unit_test(no_schedule_of_random_routes_is_below_the_bound),
+        cmocka_unit_test(no_schedule_of_whoever_executes_what_is_below_the_free_bound),
         cmocka_unit_test(the_sum_of_a_chunk_is_in_the_window_of_whoever_holds_it),
         cmocka_unit_test(two_stages_and_three_microbatches_reach_the_bound),
         cmocka_unit_test(closed_forms_of_uniform_stages),
         cmocka_unit_test(little_memory_raises_the_bound_up_to_what_was_found),
         cmocka_unit_test(whoever_executes_what_the_work_takes_all_speed),
+        cmocka_unit_test(one_microbatch_needs_its_whole_way_whoever_executes_it),
         cmocka_unit_test(reductions_and_steps_are_part_of_the_time),
         cmocka_unit_test(a_lost_stage_has_no_schedule),
         cmocka_unit_test(predictions_are_the_load_of_the_peers),

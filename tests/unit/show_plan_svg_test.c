@@ -29,9 +29,8 @@ static void one_worker_is_not_called_workers(void **state) {
     kit_worker(&k, "F0.0@0-1 B0.0@1-3 R@3-3 S@3-3");
     kit_plan(&k, 3, 3);
     char *text = kit_text(show_plan_svg, &k.plan);
-    assert_holds(text, "1f1b, 1 pipeline x 1 stage x 1 micro-batch<");
-    assert_holds(text, ", 1 of 1 worker live</desc>");
-    assert_holds(text, "1 of 1 worker live</text>");
+    assert_holds(text, ", 1 of 1 worker lives</desc>");
+    assert_holds(text, "1 of 1 worker lives</text>");
     free(text);
     kit_free(&k);
 }

@@ -51,7 +51,7 @@ static void where_numbers_have_no_room_letters_stand_alone(void **state) {
     kit_worker(&k, "F0.0@0-1 F0.1@1-2 B0.0@60-62 B0.1@62-64 F0.2@64-65 B0.2@65-68 R@68-68 S@68-68");
     kit_plan(&k, 68, 60);
     char *text = kit_text(show_plan_text, &k.plan);
-    assert_holds(text, "1f1b: 1 pipeline x 1 stage x 3 micro-batches, 1 of 1 worker live\n");
+    assert_holds(text, "1f1b: 1 pipeline x 1 stage x 3 micro-batches, 1 of 1 worker lives\n");
     assert_holds(
         text, "\n0:0  FF..........................................................B0B1FB2-\na column is 1: ");
     free(text);
