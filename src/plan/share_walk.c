@@ -105,31 +105,43 @@ static int wish_order(const void *a, const void *b) {
     return x->worker < y->worker ? -1 : 1;
 }
 
-static uint32_t distance_of(const struct walk *w, uint32_t pipeline, uint32_t stage) {
-    uint32_t least = w->stages;
-    for (uint32_t s = 0; s < w->stages; s++) {
-        uint32_t distance = s > stage ? s - stage : stage - s;
-        if (!w->request->alive[pipeline * w->stages + s] && distance < least) least = distance;
+/* [workers] from a dead role of the same pipeline, on either side; where there is none, the stages. */
+static void find_distances(const struct walk *w, uint32_t *distance) {
+    const bool *alive = w->request->alive;
+    for (uint32_t p = 0; p < w->pipelines; p++) {
+        uint32_t first = p * w->stages, end = first + w->stages, far = w->stages;
+        for (uint32_t i = first; i < end; i++) distance[i] = far = !alive[i] ? 0 : far + (far < w->stages);
+        far = w->stages;
+        for (uint32_t i = end; i-- > first;) {
+            far = !alive[i] ? 0 : far + (far < w->stages);
+            if (far < distance[i]) distance[i] = far;
+        }
     }
-    return least;
 }
 
 static pawl_code order_helpers(struct walk *w, struct pawl_error *e) {
     const struct share_request *r = w->request;
     struct wish *wish = malloc(w->pipelines * sizeof *wish);
-    if (wish == NULL) return error_set(e, PAWL_MEMORY, 0, "plan: no memory to share a stage");
+    uint32_t *distance = malloc((size_t)w->pipelines * w->stages * sizeof *distance);
+    if (wish == NULL || distance == NULL) {
+        free(wish);
+        free(distance);
+        return error_set(e, PAWL_MEMORY, 0, "plan: no memory to share a stage");
+    }
+    find_distances(w, distance);
     for (uint32_t s = 0; s < w->stages; s++) {
         uint32_t count = 0;
         for (uint32_t p = 0; p < w->pipelines; p++) {
             uint32_t worker = p * w->stages + s;
             double slow = r->costs->slow == NULL ? 1 : r->costs->slow[worker];
-            if (r->alive[worker]) wish[count++] = (struct wish){slow, distance_of(w, p, s), worker};
+            if (r->alive[worker]) wish[count++] = (struct wish){slow, distance[worker], worker};
         }
         qsort(wish, count, sizeof *wish, wish_order);
         for (uint32_t i = 0; i < count; i++) w->live[(size_t)s * w->pipelines + i] = wish[i].worker;
         w->count[s] = count;
     }
     free(wish);
+    free(distance);
     return PAWL_OK;
 }
 
