@@ -218,19 +218,6 @@ static void search(struct search *s) {
     if (s->best->period >= s->plain.period) list_schedule_copy(s->problem, &s->plain, s->best);
 }
 
-/* Where stages share, the end of the iteration is what decides: one from there, and forward again by it. */
-static pawl_code list_shared(struct search *s, struct pawl_error *e) {
-    static const struct list_rule rule = {.prefer = LIST_BY_KIND};
-    pawl_code code = list_schedule_open(s->problem, &s->trial, e);
-    if (code != PAWL_OK) return code;
-    list_keys(s->pass, false);
-    turn_keys(s);
-    list_backward(s->pass, &rule, &s->trial);
-    if (s->trial.period < s->best->period) list_schedule_copy(s->problem, &s->trial, s->best);
-    list_schedule_close(&s->trial);
-    return PAWL_OK;
-}
-
 pawl_code list_search(struct list_pass *pass, struct list_schedule *best, struct pawl_error *e) {
     const struct list_problem *p = pass->problem;
     struct search s = {.pass = pass, .problem = p, .options = p->options, .best = best};
@@ -239,7 +226,6 @@ pawl_code list_search(struct list_pass *pass, struct list_schedule *best, struct
     list_keys(pass, false);
     list_forward(pass, &first, best);
     if (best->period == LIST_NEVER) code = list_serial(pass, best, e);
-    if (!code && p->route->early != NULL) code = list_shared(&s, e);
     if (code || p->options->rounds == 0 || best->period <= p->options->bound) return code;
     pass->stop = p->options->stop; /* from here on there is a schedule to fall back on */
     s.rng.state = p->options->seed;

@@ -443,8 +443,7 @@ static void amounts_are_near_the_best_where_reductions_take_long(void **state) {
     assert_int_equal(honest, tried);
 }
 
-/* 4 x 8 x 32, a sum of gradients as long as three micro-batches: R and S of helpers find their place, however
- * few rounds there are. */
+/* 4 x 8 x 32, a sum of gradients as long as three micro-batches: R and S of helpers find their place. */
 static void schedules_come_near_the_load_where_reductions_take_long(void **state) {
     (void)state;
     for (uint32_t stage = 0; stage < 8; stage++) {
@@ -460,7 +459,7 @@ static void schedules_come_near_the_load_where_reductions_take_long(void **state
                                                   .after_input = 1};
         case_kill(&c, 0, stage);
         struct plan_share s = share(&c, 3, NULL);
-        struct plan_list_options o = {.backward = PLAN_SELECTIVE, .staggered = true};
+        struct plan_list_options o = {.backward = PLAN_SELECTIVE, .staggered = true, .rounds = 12};
         struct ir_plan *plan = NULL;
         struct sim_result times = {0};
         struct pawl_error e = {0};
@@ -468,7 +467,7 @@ static void schedules_come_near_the_load_where_reductions_take_long(void **state
         if (ir_check(plan, NULL, NULL, &e) != PAWL_OK) fail_msg("%s", e.text);
         if (sim_run(plan, &c.costs, true, NULL, &times, &e) != PAWL_OK) fail_msg("%s", e.text);
         assert_true(s.load < 43 * 30 + 95); /* the peers alone */
-        if (times.period * 100 > s.load * 104)
+        if (times.period * 100 > s.load * 102)
             fail_msg("stage %u: %llu ticks for a load of %llu", stage, (unsigned long long)times.period,
                      (unsigned long long)s.load);
         assert_true(times.period >= plan_bound_free(&c.costs, 32, c.alive, true));
