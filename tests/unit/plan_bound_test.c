@@ -545,19 +545,20 @@ static void those_who_must_help_have_another_sum_to_wait_for(void **state) {
     case_close(&c);
 }
 
-/* From a chunk's forward to its last step, of a micro-batch that waits for nobody. */
-static uint64_t longest_way(const struct plan_case *c) {
-    uint64_t way = 0, most = 0;
+/* From a chunk's F to its last sum there is a micro-batch's way to the last chunk and back, whoever goes it.
+ */
+static uint64_t way_of_one(const struct plan_case *c) {
+    uint64_t most = 0, way = 0;
     for (uint32_t s = c->costs.stages; s-- > 0;) {
-        const struct sim_chunk *k = &c->costs.chunk[s];
-        way += k->forward + k->input_grad;
-        if (way + k->weight_grad + k->reduce + k->step > most)
-            most = way + k->weight_grad + k->reduce + k->step;
+        const struct sim_chunk *chunk = &c->costs.chunk[s];
+        way += chunk->forward + chunk->input_grad;
+        uint64_t end = way + chunk->weight_grad + chunk->reduce + chunk->step;
+        if (end > most) most = end;
     }
     return most;
 }
 
-/* Whoever executes what, somebody is busy for so long, or a micro-batch under way. */
+/* Whoever executes what, somebody is busy for so long, or a micro-batch on its way. */
 static void no_random_route_keeps_everybody_below_the_free_bound(void **state) {
     (void)state;
     struct rng_stream rng = {31};
@@ -584,7 +585,7 @@ static void no_random_route_keeps_everybody_below_the_free_bound(void **state) {
             if (case_busiest(&c, r) < least) least = case_busiest(&c, r);
         }
         uint64_t bound = plan_bound_free(&c.costs, microbatches, c.alive, true);
-        if (longest_way(&c) > least) least = longest_way(&c);
+        if (way_of_one(&c) > least) least = way_of_one(&c);
         assert_in_range(bound, 1, least);
         reached += bound == least;
         plan_route_free(r);
