@@ -46,16 +46,26 @@ class Install(unittest.TestCase):
         self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def test_library_shows_public_functions_only_and_needs_no_network_or_blas(self):
-        lines = self.run_here(["nm", "-D", "--defined-only", self.lib / "libpawl_ckpt.so"]).splitlines()
+    def check_library(self, name, headers, least, unwanted):
+        lines = self.run_here(["nm", "-D", "--defined-only", self.lib / name]).splitlines()
         names = {line.split()[-1].split("@")[0] for line in lines}
         self.assertEqual({n for n in names if not n.startswith("pawl_")}, set())
-        headers = "".join(p.read_text() for p in (self.at / "inst/include/pawl").glob("*.h"))
-        promised = set(re.findall(r"^(?!typedef|#| \*)[a-z].*?\b(pawl_[a-z_0-9]+)\(", headers, re.MULTILINE))
-        self.assertGreater(len(promised), 50)
+        text = "".join((self.at / "inst/include/pawl" / h).read_text() for h in headers)
+        promised = set(re.findall(r"^(?!typedef|#| \*)[a-z].*?\b(pawl_[a-z_0-9]+)\(", text, re.MULTILINE))
+        self.assertGreater(len(promised), least)
         self.assertEqual(promised - names, set())
-        needed = self.run_here(["ldd", self.lib / "libpawl_ckpt.so"])
-        self.assertNotRegex(needed, r"libuc[psm]|openblas|not found")
+        self.assertNotRegex(self.run_here(["ldd", self.lib / name]), unwanted)
+
+    def test_checkpointer_shows_public_functions_only_and_needs_no_network_or_blas(self):
+        headers = ["ckpt.h", "inspect.h", "tune.h", "tensor.h", "error.h"]
+        self.check_library("libpawl_ckpt.so", headers, 50, r"libuc[psm]|openblas|libz3|not found")
+
+    def test_planner_shows_public_functions_only_and_needs_no_network(self):
+        self.check_library("libpawl_plan.so", ["plan.h", "error.h"], 25, r"libuc[psm]|liburing|not found")
+
+    def test_no_installed_header_is_left_out_here(self):
+        found = {p.name for p in (self.at / "inst/include/pawl").glob("*.h")}
+        self.assertEqual(found, {"ckpt.h", "inspect.h", "tune.h", "tensor.h", "error.h", "plan.h"})
 
     def test_each_header_stands_alone(self):
         for header in (self.at / "inst/include/pawl").glob("*.h"):
@@ -67,6 +77,12 @@ class Install(unittest.TestCase):
             self.run_here(command, shell=True)
         self.assertIn("begin at step 30", self.run_here(["./save_loop", "run-a", "31"]))
         self.assertIn("rank 0 of 1 begins at step 6", self.run_here(["./shards", "run-c", "1", "1"]))
+
+    def test_planning_from_c_does_as_printed(self):
+        for command in commands_of("docs/planning.md"):
+            self.run_here(command, shell=True)
+        printed = self.run_here(["./replan", "3", "4", "6", "1:2"])
+        self.assertIn(printed, (ROOT / "docs/planning.md").read_text())
 
     def test_resume_ends_with_the_same_number_however_often_it_is_killed(self):
         self.run_here("cc -o resume_k examples/resume.c $(pkg-config --cflags --libs pawl_ckpt)", shell=True)
