@@ -64,8 +64,7 @@ static void keep_standard_descriptors(void) {
             _exit(pawl_code_exit(PAWL_IO));
 }
 
-int main(int argc, char **argv) {
-    keep_standard_descriptors();
+static int run(int argc, char **argv) {
     if (argc < 2) {
         print_help(stderr);
         return cli_error(PAWL_ARGUMENT, "a command is missing: see pawl help");
@@ -81,4 +80,18 @@ int main(int argc, char **argv) {
     if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0 || strcmp(command, "-V") == 0)
         return print_version();
     return cli_error(PAWL_ARGUMENT, "there is no command \"%s\": see pawl help", command);
+}
+
+/* Results are flushed, and their errors told, by whoever printed them. */
+int main(int argc, char **argv) {
+    keep_standard_descriptors();
+    int code = run(argc, argv);
+    fflush(NULL);
+#ifdef PAWL_SANITIZED
+    return code; /* leaks are looked for at the exit */
+#else
+    /* Without what libraries do at the exit: OpenBLAS waits there for its threads, for ever where the system
+     * had refused to make them (a limit on address space). */
+    _exit(code);
+#endif
 }

@@ -7,6 +7,7 @@ are tested elsewhere; here every run is refused, so that nothing but the command
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import tempfile
 import unittest
@@ -36,6 +37,14 @@ class Cli(unittest.TestCase):
         (self.folder / "text").write_text("the quick brown fox jumps over the lazy dog\n" * 100)
         self.spec = self.folder / "spec.yaml"
         self.spec.write_text(SPEC.replace("DIR", str(self.folder)))
+
+    def test_little_address_space_keeps_no_command_from_ending(self):
+        for mib in (120, 160, 200, 250, 320):
+            limit = mib << 20
+            for arguments in (["version"], ["plan", "--nosuch"], ["ckpt", "ls", self.folder]):
+                ended = subprocess.run([PAWL, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+                                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)), check=False)
+                self.assertLess(ended.returncode, 128, (mib, arguments, ended.stderr))
 
     def refuses(self, code, wanted, *arguments):
         """The run fails with `code`; the last line of its standard error output is the error."""
