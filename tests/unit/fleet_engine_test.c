@@ -204,7 +204,7 @@ static void a_long_run_tells_how_far_it_is_and_can_be_stopped_there(void **state
     struct fleet_run r;
     open_plain(&k);
     assert_int_equal(
-        fleet_engine_run(&k.job, &fleet_fault_scaled, &events, 100.0 * CHANGES, &watch, &r, NULL),
+        fleet_engine_run(&k.job, &fleet_fault_scaled, &events, 100.0 * (double)CHANGES, &watch, &r, NULL),
         PAWL_CANCELLED);
     assert_int_equal(heard.calls, 3);
     assert_true(heard.share > 0.1 && heard.share < 0.9);
