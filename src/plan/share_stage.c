@@ -167,9 +167,9 @@ static int64_t capacity_with(const struct walk *w, uint32_t stage, struct walk_e
 void walk_capacities(struct walk *w, uint64_t time) {
     w->time = time;
     for (uint32_t s = 0; s < w->stages; s++)
-        for (uint8_t in = 0; in < WALK_SIZES; in++)
-            for (uint8_t out = 0; out < WALK_SIZES; out++) {
-                struct walk_early early = {in, out};
+        for (unsigned in = 0; in < WALK_SIZES; in++)
+            for (unsigned out = 0; out < WALK_SIZES; out++) {
+                struct walk_early early = {(uint8_t)in, (uint8_t)out};
                 *capacity_of(w, s, early) = capacity_with(w, s, early);
             }
 }

@@ -106,7 +106,9 @@ class CkptTune(unittest.TestCase):
                     "restore_mbps", "blocked_us"):
             self.assertGreater(result[key], 0, key)
         self.assertEqual((result["bytes"], result["rounds"], result["in_flight"]), (4 << 20, 2, 2))
-        self.assertIn("device alone, write", ckpt("bench", self.folder, "--bytes", "4MiB", "--rounds", "1").stdout)
+        done = ckpt("bench", self.folder, "--bytes", "4MiB", "--rounds", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("device alone, write", done.stdout)
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_a_signal_ends_it_as_signals_do_and_nothing_is_left(self):
