@@ -18,11 +18,10 @@ struct arguments {
     struct pawl_plan_request request;
     struct pawl_worker_at *dead;
     uint32_t dead_room;
-    const char *profile, *memory_file, *out;
+    const char *profile, *memory_file;
     double cost[3], comm;
-    bool cost_given, comm_given, quiet, help;
-    enum pawl_plan_format format;
-    struct cli_problem problem;
+    bool cost_given, comm_given;
+    struct cli_planning common;
 };
 
 enum {
@@ -46,9 +45,7 @@ enum {
     KEY_SEED,
     KEY_EXACT,
     KEY_ENGINE,
-    KEY_TIME_LIMIT,
-    KEY_FORMAT,
-    KEY_JSON
+    KEY_TIME_LIMIT
 };
 
 static const struct argp_option option_list[] = {
@@ -84,8 +81,8 @@ static const struct argp_option option_list[] = {
     {"engine", KEY_ENGINE, "NAME", 0, "The solver: z3 or cbc (z3)", 3},
     {"time-limit", KEY_TIME_LIMIT, "T", 0, "Of the solver (60s)", 3},
     {0, 0, 0, 0, "Output:", 4},
-    {"format", KEY_FORMAT, "NAME", 0, "text, json, svg, chrome, csv or ir (text)", 4},
-    {"json", KEY_JSON, NULL, 0, "The same as --format json", 4},
+    {"format", CLI_KEY_FORMAT, "NAME", 0, "text, json, svg, chrome, csv or ir (text)", 4},
+    {"json", CLI_KEY_JSON, NULL, 0, "The same as --format json", 4},
     {0, 'o', "FILE", 0, "Write there, in one step, instead of the standard output, which is also -", 4},
     {"quiet", 'q', NULL, 0, "No progress on the standard error output", 4},
     {"help", 'h', NULL, 0, "Print this text, and stop", 4},
@@ -118,7 +115,7 @@ static void take_cost(struct arguments *a, const char *text) {
             continue;
         }
         snprintf(why, sizeof why, "\"%.60s\": give three numbers from 1e-06 to 1e+12, like 1,1.2,0.9", text);
-        cli_blame(&a->problem, "cost", why);
+        cli_blame(&a->common.problem, "cost", why);
         return;
     }
 }
@@ -155,11 +152,11 @@ static void take_fail(struct arguments *a, const char *text) {
         bool good = next_index(&at, &w.pipeline) && *at == ':';
         if (good) at++;
         if (!good || !next_index(&at, &w.stage) || (*at != 0 && *at != ',')) break;
-        if (!add_dead(a, w)) return cli_blame(&a->problem, "fail", "no memory for them");
+        if (!add_dead(a, w)) return cli_blame(&a->common.problem, "fail", "no memory for them");
         if (*at++ == 0) return;
     }
     snprintf(why, sizeof why, "\"%.60s\": give pipeline:stage, both from 0, like 1:2 or 1:2,2:0", text);
-    cli_blame(&a->problem, "fail", why);
+    cli_blame(&a->common.problem, "fail", why);
 }
 
 /* "5": micro-batches; "24GiB": bytes. */
@@ -175,29 +172,19 @@ static void take_memory(struct arguments *a, const char *text) {
         return;
     }
     snprintf(why, sizeof why, "\"%.60s\": give micro-batches, like 5, or bytes, like 24GiB", text);
-    cli_blame(&a->problem, "memory", why);
+    cli_blame(&a->common.problem, "memory", why);
 }
 
 static void take_policy(struct arguments *a, const char *text) {
     struct pawl_error e;
-    if (pawl_policy_parse(text, &a->request.policy, &e) != PAWL_OK) cli_blame(&a->problem, "policy", e.text);
-}
-
-static void take_format(struct arguments *a, const char *text) {
-    for (int i = 0; i < PAWL_PLAN_FORMAT_COUNT; i++)
-        if (strcmp(pawl_plan_format_name((enum pawl_plan_format)i), text) == 0) {
-            a->format = (enum pawl_plan_format)i;
-            return;
-        }
-    char why[128];
-    snprintf(why, sizeof why, "\"%.40s\": there are text, json, svg, chrome, csv and ir", text);
-    cli_blame(&a->problem, "format", why);
+    if (pawl_policy_parse(text, &a->request.policy, &e) != PAWL_OK)
+        cli_blame(&a->common.problem, "policy", e.text);
 }
 
 static void take_search(struct arguments *a, const char *text) {
     struct pawl_error e;
     if (pawl_parse_seconds(text, &a->request.search_s, &e) != PAWL_OK)
-        cli_blame(&a->problem, "search", e.text);
+        cli_blame(&a->common.problem, "search", e.text);
     else if (a->request.search_s == 0)
         a->request.search_s = -1; /* none */
 }
@@ -205,7 +192,7 @@ static void take_search(struct arguments *a, const char *text) {
 static void take_min_gain(struct arguments *a, const char *text) {
     struct pawl_error e;
     if (pawl_parse_share(text, &a->request.min_gain, &e) != PAWL_OK)
-        cli_blame(&a->problem, "min-gain", e.text);
+        cli_blame(&a->common.problem, "min-gain", e.text);
     else if (a->request.min_gain == 0)
         a->request.min_gain = 1e-9; /* any */
 }
@@ -216,22 +203,24 @@ static error_t parse_cluster(struct arguments *a, int key, char *arg) {
     struct pawl_plan_request *r = &a->request;
     switch (key) {
     case KEY_PIPELINES:
-        return cli_take_count(&a->problem, "pipelines", arg, PAWL_PIPELINES_MAX, &r->pipelines), 0;
+        return cli_take_count(&a->common.problem, "pipelines", arg, PAWL_PIPELINES_MAX, &r->pipelines), 0;
     case KEY_STAGES:
-        return cli_take_count(&a->problem, "stages", arg, PAWL_STAGES_MAX, &r->stages), 0;
+        return cli_take_count(&a->common.problem, "stages", arg, PAWL_STAGES_MAX, &r->stages), 0;
     case KEY_MICROBATCHES:
-        return cli_take_count(&a->problem, "microbatches", arg, PAWL_MICROBATCHES_MAX, &r->microbatches), 0;
+        return cli_take_count(&a->common.problem, "microbatches", arg, PAWL_MICROBATCHES_MAX,
+                              &r->microbatches),
+               0;
     case KEY_FAILURES:
-        return cli_take_count(&a->problem, "failures", arg, PAWL_WORKERS_MAX, &r->failures), 0;
+        return cli_take_count(&a->common.problem, "failures", arg, PAWL_WORKERS_MAX, &r->failures), 0;
     case KEY_CHUNKS:
-        return cli_take_count(&a->problem, "chunks", arg, PAWL_CHUNKS_MAX, &r->chunks_per_stage), 0;
+        return cli_take_count(&a->common.problem, "chunks", arg, PAWL_CHUNKS_MAX, &r->chunks_per_stage), 0;
     case KEY_PROFILE:
         return a->profile = arg, 0;
     case KEY_COST:
         return take_cost(a, arg), 0;
     case KEY_COMM:
         a->comm_given = true;
-        return cli_take_number(&a->problem, "comm", arg, 0, 1e12, &a->comm), 0;
+        return cli_take_number(&a->common.problem, "comm", arg, 0, 1e12, &a->comm), 0;
     case KEY_FAIL:
         return take_fail(a, arg), 0;
     case KEY_MEMORY:
@@ -259,13 +248,13 @@ static error_t parse_way(struct arguments *a, int key, char *arg) {
     case KEY_SEARCH:
         return take_search(a, arg), 0;
     case KEY_SEED:
-        return cli_take_seed(&a->problem, "seed", arg, &r->seed), 0;
+        return cli_take_seed(&a->common.problem, "seed", arg, &r->seed), 0;
     case KEY_EXACT:
         return r->exact = true, 0;
     case KEY_ENGINE:
         return r->engine = arg, 0;
     case KEY_TIME_LIMIT:
-        return cli_take_seconds(&a->problem, "time-limit", arg, &r->time_limit_s), 0;
+        return cli_take_seconds(&a->common.problem, "time-limit", arg, &r->time_limit_s), 0;
     default:
         return parse_cluster(a, key, arg);
     }
@@ -273,27 +262,8 @@ static error_t parse_way(struct arguments *a, int key, char *arg) {
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     struct arguments *a = state->input;
-    switch (key) {
-    case KEY_FORMAT:
-        return take_format(a, arg), 0;
-    case KEY_JSON:
-        return a->format = PAWL_PLAN_JSON, 0;
-    case 'o':
-        return a->out = arg, 0;
-    case 'q':
-        return a->quiet = true, 0;
-    case 'h':
-        return a->help = true, 0;
-    case ARGP_KEY_ARG:
-        if (a->problem.text[0] == 0)
-            snprintf(a->problem.text, sizeof a->problem.text,
-                     "\"%.60s\" is no option: plan takes options alone", arg);
-        return 0;
-    case ARGP_KEY_ERROR:
-        return cli_blame_option(&a->problem, state->argv[state->next - 1]), 0;
-    default:
-        return parse_way(a, key, arg);
-    }
+    error_t err = cli_parse_planning(&a->common, key, arg, state);
+    return err == ARGP_ERR_UNKNOWN ? parse_way(a, key, arg) : err;
 }
 
 static const struct argp parser = {option_list, parse, NULL, doc, NULL, NULL, NULL};
@@ -337,14 +307,10 @@ static void show_progress(void *context, double period, double bound, double sec
     fprintf(stderr, "pawl: plan: %.0f s: best period %g, bound %g\n", seconds, period, bound);
 }
 
-static int write_plan(const struct arguments *a, const struct pawl_plan *plan) {
-    struct cli_file file;
-    struct pawl_error e = {0};
-    int exit_code = cli_file_open(&file, a->out);
-    if (exit_code != 0) return exit_code;
-    pawl_code code = pawl_plan_write(plan, a->format, file.out, &e);
-    exit_code = cli_file_close(&file, code == PAWL_OK);
-    return code != PAWL_OK ? cli_error(code, "%s", e.text) : exit_code;
+static const char *format_name(int format) { return pawl_plan_format_name((enum pawl_plan_format)format); }
+
+static pawl_code write_plan(const void *plan, int format, FILE *out, struct pawl_error *e) {
+    return pawl_plan_write(plan, (enum pawl_plan_format)format, out, e);
 }
 
 static int plan_request(struct arguments *a, struct pawl_profile **profile, double **limits) {
@@ -362,32 +328,27 @@ static int plan_request(struct arguments *a, struct pawl_profile **profile, doub
     r->profile = *profile;
     r->worker_memory = *limits;
     r->stop = cli_watch_signals(); /* the planner ends soon, with its best so far */
-    r->progress = a->quiet ? NULL : show_progress;
+    r->progress = a->common.quiet ? NULL : show_progress;
     r->context = &next_line;
     code = pawl_plan_make(r, &plan, &e);
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
-    if (a->format != PAWL_PLAN_TEXT) cli_print_warnings(pawl_plan_warnings(plan)); /* the text has them */
+    if (a->common.format != PAWL_PLAN_TEXT)
+        cli_print_warnings(pawl_plan_warnings(plan)); /* the text has them */
     if (*r->stop) fprintf(stderr, "pawl: warning: stopped by a signal: this is the best plan so far\n");
-    int exit_code = write_plan(a, plan);
+    int exit_code = cli_write_planning(&a->common, write_plan, plan);
     pawl_plan_free(plan);
     return exit_code;
 }
 
 int cli_plan(int argc, char **argv) {
-    char name[] = "pawl plan";
-    struct arguments a = {.request = {.policy = PAWL_POLICY_PAWL}};
+    struct arguments a = {
+        .request = {.policy = PAWL_POLICY_PAWL},
+        .common = {.command = "plan", .format_name = format_name, .format_count = PAWL_PLAN_FORMAT_COUNT}};
     struct pawl_profile *profile = NULL;
     double *limits = NULL;
-    argv[0] = name;
-    error_t err = argp_parse(&parser, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, &a);
-    if (err != 0 && a.problem.text[0] == 0)
-        snprintf(a.problem.text, sizeof a.problem.text, "the arguments cannot be read: %s", strerror(err));
     int exit_code;
-    if (a.problem.text[0] != 0)
-        exit_code = cli_error(PAWL_ARGUMENT, "%s; see pawl plan --help", a.problem.text);
-    else if (a.help)
-        exit_code = cli_plan_help(stdout);
-    else
+    cli_read_planning(&a.common, &parser, argc, argv, &a);
+    if (!cli_planning_ends(&a.common, cli_plan_help, &exit_code))
         exit_code = plan_request(&a, &profile, &limits);
     pawl_profile_free(profile);
     free(limits);

@@ -28,10 +28,9 @@ struct arguments {
     const char *policies[POLICIES_MAX];
     char *policy_list; /* its copy, cut at commas */
     const char **sets;
-    const char *profile, *out;
-    bool quiet, help, print_stops;
-    enum pawl_sim_format format;
-    struct cli_problem problem;
+    const char *profile;
+    bool print_stops;
+    struct cli_planning common;
 };
 
 enum {
@@ -51,9 +50,7 @@ enum {
     KEY_CHECKPOINT,
     KEY_STOPS,
     KEY_SET,
-    KEY_PRINT_STOPS,
-    KEY_FORMAT,
-    KEY_JSON
+    KEY_PRINT_STOPS
 };
 
 static const struct argp_option option_list[] = {
@@ -83,8 +80,8 @@ static const struct argp_option option_list[] = {
     {"set", KEY_SET, "POLICY.CONSTANT=VALUE", 0, "One of them, after the file; may be given often", 3},
     {"print-stops", KEY_PRINT_STOPS, NULL, 0, "Print the built-in ones with their sources, and stop", 3},
     {0, 0, 0, 0, "Output:", 4},
-    {"format", KEY_FORMAT, "NAME", 0, "text, json or svg (text)", 4},
-    {"json", KEY_JSON, NULL, 0, "The same as --format json", 4},
+    {"format", CLI_KEY_FORMAT, "NAME", 0, "text, json or svg (text)", 4},
+    {"json", CLI_KEY_JSON, NULL, 0, "The same as --format json", 4},
     {0, 'o', "FILE", 0, "Write there, in one step, instead of the standard output, which is also -", 4},
     {"quiet", 'q', NULL, 0, "No progress on the standard error output", 4},
     {"help", 'h', NULL, 0, "Print this text, and stop", 4},
@@ -112,15 +109,15 @@ static bool take_list(struct arguments *a, const char *option, char *text, struc
     for (const char *c = text; *c != 0; c++) count += *c == ',';
     free(out->value);
     *out = (struct numbers){.value = calloc(count, sizeof *out->value)};
-    if (out->value == NULL) return cli_blame(&a->problem, option, "no memory for its values"), false;
+    if (out->value == NULL) return cli_blame(&a->common.problem, option, "no memory for its values"), false;
     while (text != NULL) {
         char *comma = strchr(text, ','), why[200];
         if (comma != NULL) *comma = 0;
         double *value = &out->value[out->count++];
         pawl_code code = parse(text, value, &e);
-        if (code != PAWL_OK) cli_blame(&a->problem, option, e.text);
+        if (code != PAWL_OK) cli_blame(&a->common.problem, option, e.text);
         snprintf(why, sizeof why, "\"%.60s\": 0 is too little", text);
-        if (code == PAWL_OK && !(*value > 0)) cli_blame(&a->problem, option, why);
+        if (code == PAWL_OK && !(*value > 0)) cli_blame(&a->common.problem, option, why);
         text = comma != NULL ? comma + 1 : NULL;
     }
     return true;
@@ -141,12 +138,12 @@ static void take_policies(struct arguments *a, const char *text) {
     free(a->policy_list);
     a->policy_list = strdup(text);
     a->request.policy_count = 0;
-    if (a->policy_list == NULL) return cli_blame(&a->problem, "policies", "no memory for their names");
+    if (a->policy_list == NULL) return cli_blame(&a->common.problem, "policies", "no memory for their names");
     for (char *at = a->policy_list; at != NULL;) {
         char *comma = strchr(at, ',');
         if (comma != NULL) *comma = 0;
         if (a->request.policy_count == POLICIES_MAX)
-            return cli_blame(&a->problem, "policies", "more than 32 are named");
+            return cli_blame(&a->common.problem, "policies", "more than 32 are named");
         a->policies[a->request.policy_count++] = at;
         at = comma != NULL ? comma + 1 : NULL;
     }
@@ -157,7 +154,7 @@ static void take_checkpoint(struct arguments *a, char *text) {
     struct numbers parts = {0};
     if (!take_list(a, "checkpoint", text, &parts, pawl_parse_seconds)) return;
     if (parts.count > 3)
-        cli_blame(&a->problem, "checkpoint",
+        cli_blame(&a->common.problem, "checkpoint",
                   "more than three amounts: give EVERY[,WRITE[,LOAD]], like 10min,20s,30s");
     a->request.checkpoint_every_s = parts.value[0];
     if (parts.count > 1) a->request.checkpoint_write_s = parts.value[1];
@@ -167,7 +164,7 @@ static void take_checkpoint(struct arguments *a, char *text) {
 
 static void take_set(struct arguments *a, const char *text) {
     const char **more = realloc(a->sets, (a->request.set_count + 1) * sizeof *more);
-    if (more == NULL) return cli_blame(&a->problem, "set", "no memory for it");
+    if (more == NULL) return cli_blame(&a->common.problem, "set", "no memory for it");
     a->sets = more;
     a->sets[a->request.set_count++] = text;
 }
@@ -177,23 +174,12 @@ static void take_hours(struct arguments *a, const char *text) {
     const char *at = text;
     double seconds;
     if (cli_next_number(&at, &seconds) && *at == 0) {
-        if (!(seconds > 0)) cli_blame(&a->problem, "hours", "0 is too little");
+        if (!(seconds > 0)) cli_blame(&a->common.problem, "hours", "0 is too little");
         a->request.hours = seconds;
         return;
     }
-    cli_take_seconds(&a->problem, "hours", text, &seconds);
-    if (a->problem.text[0] == 0) a->request.hours = seconds / 3600;
-}
-
-static void take_format(struct arguments *a, const char *text) {
-    for (int i = 0; i < PAWL_SIM_FORMAT_COUNT; i++)
-        if (strcmp(pawl_sim_format_name((enum pawl_sim_format)i), text) == 0) {
-            a->format = (enum pawl_sim_format)i;
-            return;
-        }
-    char why[128];
-    snprintf(why, sizeof why, "\"%.40s\": there are text, json and svg", text);
-    cli_blame(&a->problem, "format", why);
+    cli_take_seconds(&a->common.problem, "hours", text, &seconds);
+    if (a->common.problem.text[0] == 0) a->request.hours = seconds / 3600;
 }
 
 /* ---- options ---- */
@@ -206,17 +192,17 @@ static error_t parse_failures(struct arguments *a, int key, char *arg) {
     case KEY_RATE:
         return (void)take_list(a, "rate", arg, &a->every, pawl_parse_seconds), 0;
     case KEY_MTBF:
-        return cli_take_seconds(&a->problem, "mtbf", arg, &r->mtbf_s), 0;
+        return cli_take_seconds(&a->common.problem, "mtbf", arg, &r->mtbf_s), 0;
     case KEY_DEAD:
         return (void)take_list(a, "dead", arg, &a->dead, parse_dead), 0;
     case KEY_HOURS:
         return take_hours(a, arg), 0;
     case KEY_REPAIR:
-        return cli_take_seconds(&a->problem, "repair", arg, &r->repair_s), 0;
+        return cli_take_seconds(&a->common.problem, "repair", arg, &r->repair_s), 0;
     case KEY_BURST:
-        return cli_take_count(&a->problem, "burst", arg, PAWL_WORKERS_MAX, &r->burst), 0;
+        return cli_take_count(&a->common.problem, "burst", arg, PAWL_WORKERS_MAX, &r->burst), 0;
     case KEY_SEED:
-        return cli_take_seed(&a->problem, "seed", arg, &r->seed), 0;
+        return cli_take_seed(&a->common.problem, "seed", arg, &r->seed), 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -226,11 +212,13 @@ static error_t parse_job(struct arguments *a, int key, char *arg) {
     struct pawl_sim_request *r = &a->request;
     switch (key) {
     case KEY_PIPELINES:
-        return cli_take_count(&a->problem, "pipelines", arg, PAWL_PIPELINES_MAX, &r->pipelines), 0;
+        return cli_take_count(&a->common.problem, "pipelines", arg, PAWL_PIPELINES_MAX, &r->pipelines), 0;
     case KEY_STAGES:
-        return cli_take_count(&a->problem, "stages", arg, PAWL_STAGES_MAX, &r->stages), 0;
+        return cli_take_count(&a->common.problem, "stages", arg, PAWL_STAGES_MAX, &r->stages), 0;
     case KEY_MICROBATCHES:
-        return cli_take_count(&a->problem, "microbatches", arg, PAWL_MICROBATCHES_MAX, &r->microbatches), 0;
+        return cli_take_count(&a->common.problem, "microbatches", arg, PAWL_MICROBATCHES_MAX,
+                              &r->microbatches),
+               0;
     case KEY_PROFILE:
         return a->profile = arg, 0;
     case KEY_POLICIES:
@@ -248,29 +236,9 @@ static error_t parse_job(struct arguments *a, int key, char *arg) {
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     struct arguments *a = state->input;
-    switch (key) {
-    case KEY_PRINT_STOPS:
-        return a->print_stops = true, 0;
-    case KEY_FORMAT:
-        return take_format(a, arg), 0;
-    case KEY_JSON:
-        return a->format = PAWL_SIM_JSON, 0;
-    case 'o':
-        return a->out = arg, 0;
-    case 'q':
-        return a->quiet = true, 0;
-    case 'h':
-        return a->help = true, 0;
-    case ARGP_KEY_ARG:
-        if (a->problem.text[0] == 0)
-            snprintf(a->problem.text, sizeof a->problem.text,
-                     "\"%.60s\" is no option: sim takes options alone", arg);
-        return 0;
-    case ARGP_KEY_ERROR:
-        return cli_blame_option(&a->problem, state->argv[state->next - 1]), 0;
-    default:
-        return parse_job(a, key, arg);
-    }
+    if (key == KEY_PRINT_STOPS) return a->print_stops = true, 0;
+    error_t err = cli_parse_planning(&a->common, key, arg, state);
+    return err == ARGP_ERR_UNKNOWN ? parse_job(a, key, arg) : err;
 }
 
 static const struct argp parser = {option_list, parse, NULL, doc, NULL, NULL, NULL};
@@ -283,8 +251,9 @@ int cli_sim_help(FILE *out) { return cli_argp_help(&parser, "pawl sim", examples
 static void complete(struct arguments *a) {
     struct pawl_sim_request *r = &a->request;
     int kinds = (r->trace_path != NULL) + (a->every.count > 0) + (r->mtbf_s > 0) + (a->dead.count > 0);
-    if (a->problem.text[0] == 0 && kinds != 1 && !a->print_stops && !a->help)
-        snprintf(a->problem.text, sizeof a->problem.text, "%s of the options --trace, --rate, --mtbf, --dead",
+    if (a->common.problem.text[0] == 0 && kinds != 1 && !a->print_stops && !a->common.help)
+        snprintf(a->common.problem.text, sizeof a->common.problem.text,
+                 "%s of the options --trace, --rate, --mtbf, --dead",
                  kinds == 0 ? "give one" : "give only one");
     if (r->pipelines == 0) r->pipelines = 4;
     if (r->stages == 0) r->stages = 8;
@@ -321,24 +290,16 @@ static void show_progress(void *context, double share, const char *what) {
     fprintf(stderr, "pawl: sim: %d %%: %s\n", percent, what);
 }
 
-static int write_sim(const struct arguments *a, const struct pawl_sim *sim) {
-    struct cli_file file;
-    struct pawl_error e = {0};
-    int exit_code = cli_file_open(&file, a->out);
-    if (exit_code != 0) return exit_code;
-    pawl_code code = pawl_sim_write(sim, a->format, file.out, &e);
-    exit_code = cli_file_close(&file, code == PAWL_OK);
-    return code != PAWL_OK ? cli_error(code, "%s", e.text) : exit_code;
+static const char *format_name(int format) { return pawl_sim_format_name((enum pawl_sim_format)format); }
+
+static pawl_code write_sim(const void *sim, int format, FILE *out, struct pawl_error *e) {
+    return pawl_sim_write(sim, (enum pawl_sim_format)format, out, e);
 }
 
-static int write_stops(const struct arguments *a) {
-    struct cli_file file;
-    struct pawl_error e = {0};
-    int exit_code = cli_file_open(&file, a->out);
-    if (exit_code != 0) return exit_code;
-    pawl_code code = pawl_sim_stops(file.out, &e);
-    exit_code = cli_file_close(&file, code == PAWL_OK);
-    return code != PAWL_OK ? cli_error(code, "%s", e.text) : exit_code;
+static pawl_code write_stops(const void *nothing, int format, FILE *out, struct pawl_error *e) {
+    (void)nothing;
+    (void)format; /* stops are YAML */
+    return pawl_sim_stops(out, e);
 }
 
 static int simulate(struct arguments *a) {
@@ -351,34 +312,25 @@ static int simulate(struct arguments *a) {
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
     r->profile = profile;
     r->stop = cli_watch_signals();
-    r->progress = a->quiet ? NULL : show_progress;
+    r->progress = a->common.quiet ? NULL : show_progress;
     r->context = &progress;
     code = pawl_sim_run(r, &sim, &e);
     pawl_profile_free(profile);
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
-    if (a->format != PAWL_SIM_TEXT) cli_print_warnings(pawl_sim_warnings(sim)); /* the text has them */
-    int exit_code = write_sim(a, sim);
+    if (a->common.format != PAWL_SIM_TEXT) cli_print_warnings(pawl_sim_warnings(sim)); /* the text has them */
+    int exit_code = cli_write_planning(&a->common, write_sim, sim);
     pawl_sim_free(sim);
     return exit_code;
 }
 
 int cli_sim(int argc, char **argv) {
-    char name[] = "pawl sim";
-    struct arguments a = {0};
-    argv[0] = name;
-    error_t err = argp_parse(&parser, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, &a);
-    if (err != 0 && a.problem.text[0] == 0)
-        snprintf(a.problem.text, sizeof a.problem.text, "the arguments cannot be read: %s", strerror(err));
-    complete(&a);
+    struct arguments a = {
+        .common = {.command = "sim", .format_name = format_name, .format_count = PAWL_SIM_FORMAT_COUNT}};
     int exit_code;
-    if (a.problem.text[0] != 0)
-        exit_code = cli_error(PAWL_ARGUMENT, "%s; see pawl sim --help", a.problem.text);
-    else if (a.help)
-        exit_code = cli_sim_help(stdout);
-    else if (a.print_stops)
-        exit_code = write_stops(&a);
-    else
-        exit_code = simulate(&a);
+    cli_read_planning(&a.common, &parser, argc, argv, &a);
+    complete(&a);
+    if (!cli_planning_ends(&a.common, cli_sim_help, &exit_code))
+        exit_code = a.print_stops ? cli_write_planning(&a.common, write_stops, NULL) : simulate(&a);
     free(a.every.value);
     free(a.dead.value);
     free(a.policy_list);
