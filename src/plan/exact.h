@@ -105,6 +105,8 @@ pawl_code exact_model_new(const struct plan_route *route, const struct sim_costs
                           const struct plan_exact_options *options, struct exact_model **out,
                           struct pawl_error *e);
 void exact_model_free(struct exact_model *m);
+/* Room for one more in an array of `count` entries of `size` bytes; MEMORY. */
+pawl_code exact_grow(void **array, uint32_t count, uint32_t *room, size_t size, struct pawl_error *e);
 pawl_code exact_arc_add(struct exact_model *m, struct exact_arc arc, struct pawl_error *e);
 pawl_code exact_memory(struct exact_model *m, struct pawl_error *e); /* limits as arcs, either, stores */
 pawl_code exact_pairs(struct exact_model *m, struct pawl_error *e);

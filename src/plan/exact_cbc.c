@@ -490,8 +490,7 @@ pawl_code exact_cbc(struct exact_run *run, struct pawl_error *e) {
 
 pawl_code exact_cbc(struct exact_run *run, struct pawl_error *e) {
     (void)run;
-    return error_set(e, PAWL_UNSUPPORTED, 0,
-                     "engine cbc is not built in: install coinor-libcbc-dev and build again");
+    return plan_exact_built(PLAN_CBC, e);
 }
 
 #endif

@@ -12,15 +12,9 @@
 #include "base/error.h"
 
 static pawl_code add_either(struct exact_model *m, struct exact_either either, struct pawl_error *e) {
-    if (m->either_count == m->either_room) {
-        uint32_t room = m->either_room < 64 ? 64 : m->either_room * 2;
-        struct exact_either *more = realloc(m->either, room * sizeof *more);
-        if (more == NULL) return error_set(e, PAWL_MEMORY, 0, "exact plan: no memory for %u limits", room);
-        m->either = more;
-        m->either_room = room;
-    }
-    m->either[m->either_count++] = either;
-    return PAWL_OK;
+    pawl_code code = exact_grow((void **)&m->either, m->either_count, &m->either_room, sizeof *m->either, e);
+    if (code == PAWL_OK) m->either[m->either_count++] = either;
+    return code;
 }
 
 static pawl_code add_before(struct exact_model *m, uint32_t a, uint32_t b, struct pawl_error *e) {

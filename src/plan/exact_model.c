@@ -15,16 +15,21 @@
 /* Units must stay exact in a double (CBC) with room for sums of a few. */
 #define EXACT_UNITS_MAX ((int64_t)1 << 50)
 
-pawl_code exact_arc_add(struct exact_model *m, struct exact_arc arc, struct pawl_error *e) {
-    if (m->arc_count == m->arc_room) {
-        uint32_t room = m->arc_room < 256 ? 256 : m->arc_room * 2;
-        struct exact_arc *arcs = realloc(m->arcs, room * sizeof *arcs);
-        if (arcs == NULL) return error_set(e, PAWL_MEMORY, 0, "exact plan: no memory for %u arcs", room);
-        m->arcs = arcs;
-        m->arc_room = room;
-    }
-    m->arcs[m->arc_count++] = arc;
+pawl_code exact_grow(void **array, uint32_t count, uint32_t *room, size_t size, struct pawl_error *e) {
+    if (count < *room) return PAWL_OK;
+    uint32_t more = *room < 256 ? 256 : *room * 2;
+    void *bigger = realloc(*array, more * size);
+    if (bigger == NULL)
+        return error_set(e, PAWL_MEMORY, 0, "exact plan: no memory for %u arcs, pairs or limits", more);
+    *array = bigger;
+    *room = more;
     return PAWL_OK;
+}
+
+pawl_code exact_arc_add(struct exact_model *m, struct exact_arc arc, struct pawl_error *e) {
+    pawl_code code = exact_grow((void **)&m->arcs, m->arc_count, &m->arc_room, sizeof *m->arcs, e);
+    if (code == PAWL_OK) m->arcs[m->arc_count++] = arc;
+    return code;
 }
 
 static uint64_t gcd(uint64_t a, uint64_t b) {

@@ -79,17 +79,11 @@ static pawl_code sort_arcs(struct exact_model *m, struct pawl_error *e) {
 /* ---- pairs ---- */
 
 static pawl_code grow(void **array, uint32_t count, uint32_t *room, size_t size, struct pawl_error *e) {
-    if (count < *room) return PAWL_OK;
-    uint32_t more = *room < 256 ? 256 : *room * 2;
-    if (count >= EXACT_PAIRS_MAX)
+    if (count >= *room && count >= EXACT_PAIRS_MAX)
         return error_set(e, PAWL_UNSUPPORTED, 0,
                          "exact plan: more than %u pairs of tasks to order are too many to prove anything",
                          EXACT_PAIRS_MAX);
-    void *bigger = realloc(*array, more * size);
-    if (bigger == NULL) return error_set(e, PAWL_MEMORY, 0, "exact plan: no memory for %u pairs", more);
-    *array = bigger;
-    *room = more;
-    return PAWL_OK;
+    return exact_grow(array, count, room, size, e);
 }
 
 /* W of equal cells go in the order of their I: the pair of the I, if there is one. */

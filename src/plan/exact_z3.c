@@ -423,7 +423,7 @@ pawl_code exact_z3(struct exact_run *run, struct pawl_error *e) {
 
 pawl_code exact_z3(struct exact_run *run, struct pawl_error *e) {
     (void)run;
-    return error_set(e, PAWL_UNSUPPORTED, 0, "engine z3 is not built in: install libz3-dev and build again");
+    return plan_exact_built(PLAN_Z3, e);
 }
 
 #endif
