@@ -68,7 +68,8 @@ struct ir_plan {
     uint32_t pipelines;
     uint32_t stages;
     uint32_t chunks;
-    uint32_t microbatches;     /* per pipeline and iteration */
+    uint32_t microbatches;     /* per pipeline and iteration, at most */
+    uint32_t total;            /* of the iteration: (home, m) exists if home * microbatches + m is below it */
     struct ir_worker *workers; /* [pipelines * stages], index pipeline * stages + stage */
 };
 
@@ -129,6 +130,22 @@ struct ir_memory {
  * that was stored at once. `memory` may be null. O(instructions). */
 pawl_code ir_check(const struct ir_plan *plan, const struct ir_memory *memory, uint64_t *peak,
                    struct pawl_error *e);
+
+/* When contributions exist already (salvage): `done` has a bit (little-endian) for each micro-batch of each
+ * chunk, [chunks][(total + 7) / 8]. first_missing[home * microbatches + m] is the lowest chunk that still
+ * misses it, IR_NONE: none does. Then
+ *   F is needed  if first_missing != IR_NONE       C, O, L: as F
+ *   I is needed  if first_missing <= chunk
+ *   W is needed  if the chunk itself misses it     (of a B: what is needed)
+ * Instructions that are not needed are stepped over by everybody alike; what follows of the order stays. */
+void ir_first_missing(const struct ir_plan *plan, const uint8_t *done, uint32_t *first_missing);
+static inline bool ir_is_done(const struct ir_plan *plan, const uint8_t *done, uint32_t chunk, uint64_t m) {
+    return done != NULL && (done[(uint64_t)chunk * ((plan->total + 7) / 8) + m / 8] >> (m % 8) & 1) != 0;
+}
+/* ir_check of what is left of a plan that has passed ir_check: every missing contribution is made exactly
+ * once with all it needs, and none that is done; nothing waits for what does not come. */
+pawl_code ir_check_rest(const struct ir_plan *plan, const struct ir_memory *memory, const uint8_t *done,
+                        uint64_t *peak, struct pawl_error *e);
 
 /* Binary form; decode checks every byte but not the rules of ir_check. Errors of decode: FORMAT. */
 void ir_encode(const struct ir_plan *plan, struct bytes *out);

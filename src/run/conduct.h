@@ -1,45 +1,79 @@
-/* The launcher's half of the protocol: feeds the coordinator, carries out what it decides.
+/* The coordinator's half of the protocol: feeds the pure coordinator, carries out what it decides.
  *
- * Between the pure coordinator and the outside: translates control messages to events and actions to control
- * messages, makes the plan for the live set (built, then proven by ir_check, then sent with every GO), passes
- * on addresses, and counts. Knows no process and no clock, so the storm drives it too. */
+ * Between coord and the outside: translates control messages to events and actions to control messages, asks
+ * for plans (run/replan.h), keeps which contributions everybody has (salvage), passes on addresses, counts.
+ * Knows no process, no file and no clock, so that the storm drives it too, and a new one can take over at any
+ * time (conduct_config.recover): it fences, and the answers tell it all. */
 #ifndef RUN_CONDUCT_H
 #define RUN_CONDUCT_H
 
 #include "coord/coord.h"
 #include "run/message.h"
+#include "run/replan.h"
 #include "run/spec.h"
 
-enum conduct_end { CONDUCT_RUNNING, CONDUCT_FINISHED, CONDUCT_LOST, CONDUCT_STOPPED };
+enum conduct_end { CONDUCT_RUNNING, CONDUCT_FINISHED, CONDUCT_STOPPED };
+
+/* Notes besides coord's actions: what the driver knows and coord does not. */
+enum conduct_note_kind { CONDUCT_NOTE_ACTION, CONDUCT_NOTE_PLAN, CONDUCT_NOTE_SALVAGE, CONDUCT_NOTE_FENCE };
+struct conduct_note {
+    enum conduct_note_kind kind;
+    struct coord_action action; /* ACTION; its `why` lives until the hook returns */
+    /* PLAN: of the GO being sent */
+    uint64_t view;
+    uint32_t live, spares, moves;
+    double period, period_s, planning_ms;
+    bool ahead;
+    /* SALVAGE: contributions (micro-batch of a chunk) of the broken iteration: kept, and to be done again */
+    uint64_t kept, redone;
+    const char
+        *why; /* FENCE: what it is for: "start", "a worker died", "undo", "redo", "join", "leave", ... */
+};
 
 struct conduct_hooks {
     void *context;
+    /* One message to these ranks: all of them or none, whatever happens to this process meanwhile. */
+    void (*send)(void *context, const uint32_t *ranks, uint32_t count, const struct message *m);
     /* Make sure the process of `rank` is gone; its exit is reported by conduct_exit. */
     void (*kill)(void *context, uint32_t rank, const char *why);
-    /* Every action, after it was carried out; for logs and counters. */
-    void (*note)(void *context, const struct coord_action *action);
-    /* A message that is for people: SAVED, FAILED, READY, MEASURED. */
-    void (*heard)(void *context, uint32_t rank, const struct message *m);
+    /* Look for the newest durable step and begin an incarnation for what follows: conduct_found. */
+    void (*find)(void *context, uint64_t view);
+    /* Workers are missing: start some if you can (conduct_started). */
+    void (*need)(void *context, uint32_t count, const char *why);
+    void (*note)(void *context, const struct conduct_note *note);
 };
 
 struct conduct;
 
-pawl_code conduct_new(const struct spec *spec, const struct coord_config *config, struct conduct_hooks hooks,
-                      struct conduct **out, struct pawl_error *e);
+struct conduct_config {
+    const struct spec *spec;   /* borrowed */
+    uint32_t ranks;            /* places */
+    struct coord_config coord; /* ranks, chunks and recovery are set by conduct_new */
+    bool background;           /* plan ahead in a thread */
+    bool recover;
+    uint64_t view;        /* recover: newest that was sent */
+    const bool *there;    /* recover: [ranks] with a process; borrowed during conduct_new */
+    uint64_t incarnation; /* recover: the newest begun */
+};
+
+pawl_code conduct_new(const struct conduct_config *config, struct conduct_hooks hooks, struct conduct **out,
+                      struct pawl_error *e);
 void conduct_free(struct conduct *c);
-/* The channel to a rank; borrowed until conduct_exit(rank). */
-void conduct_attach(struct conduct *c, uint32_t rank, struct channel *channel);
-/* Receive and handle what `rank` has sent. */
-void conduct_receive(struct conduct *c, uint32_t rank, int64_t now_ns);
+void conduct_started(struct conduct *c, uint32_t rank, int64_t now_ns);
+void conduct_begin(struct conduct *c, int64_t now_ns); /* do not wait for ranks that are not READY */
+/* What `rank` has sent. */
+void conduct_message(struct conduct *c, uint32_t rank, const struct message *m, int64_t now_ns);
 void conduct_exit(struct conduct *c, uint32_t rank, int64_t now_ns);
+/* Answer to find. `incarnation` is durably begun. resume_incarnation 0: nothing was saved, begin anew.
+ * code not OK: there is no way on, `why`. */
+void conduct_found(struct conduct *c, uint64_t view, uint64_t version, uint64_t resume_incarnation,
+                   uint64_t incarnation, pawl_code code, const char *why, int64_t now_ns);
 void conduct_tick(struct conduct *c, int64_t now_ns);
+void conduct_leave(struct conduct *c, uint32_t rank, int64_t now_ns); /* drain it */
 void conduct_stop(struct conduct *c, int64_t now_ns); /* the user wants to end: save and finish */
 
 enum conduct_end conduct_state(const struct conduct *c);
-const struct pawl_error *conduct_error(const struct conduct *c); /* for CONDUCT_STOPPED and CONDUCT_LOST */
+const struct pawl_error *conduct_error(const struct conduct *c); /* for CONDUCT_STOPPED */
 const struct coord *conduct_coord(const struct conduct *c);
-/* Iterations begun and thrown away: because a rank died; because a step had been taken too early. */
-uint64_t conduct_redone(const struct conduct *c);
-uint64_t conduct_undone(const struct conduct *c);
 
 #endif

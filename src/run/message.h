@@ -1,4 +1,5 @@
-/* What launcher and worker say to each other: one flat struct, its bytes, and a framed channel.
+/* What coordinator and worker say to each other (through the launcher, run/link.h): one flat struct, its
+ * bytes, and a framed channel.
  *
  * A frame is u32 length (of what follows), u8 kind, then the fields of that kind (docs/formats/control.md).
  * A channel is one end of a stream socket, or of an in-memory pair in tests; frames arrive in the order sent.
@@ -15,41 +16,52 @@
 #define MESSAGE_BYTES_MAX (1u << 30)
 
 enum message_kind {
-    /* launcher to worker */
-    MESSAGE_START = 1, /* rank, version, incarnation, resume_incarnation, run_id, text = spec */
-    MESSAGE_PEERS,     /* data = for every live rank: u32 rank, u32 size, address */
-    MESSAGE_PLAN,      /* view, data = the plan's binary form: for the GO that follows */
-    MESSAGE_GO,        /* view, version, verdict, clip, shift, optimistic, settle, flags = live, has_grad */
-    MESSAGE_FENCE,     /* view */
-    MESSAGE_DECIDE,    /* view, iteration, verdict, clip, optimistic */
-    MESSAGE_SAVE,      /* version, part, parts */
-    MESSAGE_DURABLE,   /* version */
+    /* to a worker */
+    MESSAGE_START = 1, /* rank, ranks, run_id, text = spec */
+    MESSAGE_PEERS,   /* data = for some ranks: u32 rank, u32 size, address; replaces what was known of them */
+    MESSAGE_GO,      /* view, data = struct go (run/go.h) */
+    MESSAGE_FENCE,   /* view */
+    MESSAGE_DECIDE,  /* view, iteration, verdict, clip, optimistic */
+    MESSAGE_SAVE,    /* version, chunk, part, parts */
+    MESSAGE_DURABLE, /* version */
+    MESSAGE_FORGET,  /* version */
+    MESSAGE_PREPARE, /* rank = who takes, peer = from whom, chunk, version: told to both */
+    MESSAGE_INJECT,  /* iteration, text = what (run/inject.h) */
+    MESSAGE_LEAVE,   /* nothing is left for you to do: end saves, go, exit code 0 */
     MESSAGE_FINISH,
-    MESSAGE_FORGET, /* version */
-    MESSAGE_INJECT, /* iteration, text = fault point name */
-    /* worker to launcher */
+    /* from a worker */
     MESSAGE_ADDRESS,  /* data = this worker's network address */
-    MESSAGE_READY,    /* version, text = how its store is written */
+    MESSAGE_READY,    /* text = how its store is written */
     MESSAGE_FAILED,   /* code, text: the worker cannot go on and ends */
-    MESSAGE_BEAT,     /* progress, busy */
-    MESSAGE_REDUCED,  /* view, report */
-    MESSAGE_FENCED,   /* view, version, has_report, report */
-    MESSAGE_SAVED,    /* version, part, parts, code, bytes, write_ns, text = what went wrong */
+    MESSAGE_BEAT,     /* progress, busy, work, at (for people: what it last did) */
+    MESSAGE_REDUCED,  /* view, chunk, report */
+    MESSAGE_FENCED,   /* view, data = struct fenced (run/go.h) */
+    MESSAGE_PREPARED, /* chunk, version: the copy is complete */
+    MESSAGE_SAVED,    /* version, chunk, part, parts, code, bytes, write_ns, text = what went wrong */
     MESSAGE_SUSPECT,  /* peer */
-    MESSAGE_MEASURED, /* data = measure_report: at the last version */
+    MESSAGE_LEAVING,  /* told to end (SIGTERM): wants to go without loss */
+    MESSAGE_MEASURED, /* data = measure_report: now and then, and at the last version */
     MESSAGE_KIND_END
+};
+
+/* What a worker last did, for evidence and status: packed into one word that a signal handler may read. */
+struct message_at {
+    uint64_t iteration;
+    uint32_t position; /* in its instruction list */
+    uint8_t op;        /* enum ir_op; 255: none */
+    uint32_t chunk, home, microbatch;
 };
 
 struct message { /* unused fields are 0; pointers point into the channel until the next receive */
     enum message_kind kind;
-    uint32_t rank, peer;
+    uint32_t rank, ranks, peer, chunk;
     uint64_t view, version, iteration;
-    uint64_t incarnation, resume_incarnation;
     uint8_t run_id[16];
     enum coord_verdict verdict;
     float clip;
-    int32_t shift;
-    bool optimistic, settle, busy, has_report;
+    bool optimistic, busy;
+    enum coord_work work;
+    struct message_at at;
     uint32_t part, parts;
     struct coord_report report;
     pawl_code code;
@@ -78,5 +90,10 @@ bool channel_flush(struct channel *c);
 /* The next frame: OK and *got, or OK and not *got when there is none now; PEER_LOST at the end of the stream.
  */
 pawl_code channel_receive(struct channel *c, struct message *m, bool *got, struct pawl_error *e);
+/* The same without looking inside: a relay passes frames on. `frame` (without its length) is the channel's
+ * until the next receive. */
+pawl_code channel_receive_frame(struct channel *c, const uint8_t **frame, size_t *size, bool *got,
+                                struct pawl_error *e);
+pawl_code channel_send_frame(struct channel *c, const void *frame, size_t size, struct pawl_error *e);
 
 #endif
