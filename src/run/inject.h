@@ -17,7 +17,7 @@
  *
  * Who does what: the launcher owns a struct inject_set; it hands a worker's faults to each process it starts
  * for that rank (MESSAGE_INJECT), the coordinator's to each coordinator (LINK_INJECT), and keeps its own
- * (inject_launch_*). The worker's half is run/inject_worker.h. Tested in tests/unit/run_inject_test.c. */
+ * (inject_launch). Workers and the coordinator are struck by run/inject_self.h. Tested in tests/unit/run_inject_test.c. */
 #ifndef RUN_INJECT_H
 #define RUN_INJECT_H
 
@@ -99,14 +99,6 @@ struct inject_launch {
  * the step just taken). May not return: kill and term are sent to this process. */
 void inject_launch(struct inject_set *set, enum fault_point point, uint64_t version,
                    const struct inject_launch *does);
-
-/* The coordinator's process: told LINK_INJECT (text); `version`: newest final one, at each new one. */
-struct inject_coord {
-    struct inject_set set;
-};
-pawl_code inject_coord_add(struct inject_coord *c, const char *text, struct pawl_error *e);
-void inject_coord_at(struct inject_coord *c, const char *run_dir, uint64_t version);
-void inject_coord_close(struct inject_coord *c);
 
 /* ---- drawing ---- */
 
