@@ -1,8 +1,9 @@
 /* What a run computes, behind one face: the GPT in C, or the emulated device.
  *
  * Every stage it makes has a face that can make it slow (run/engine_slow.h), so it is a stage of its own:
- * only its functions lead to the one behind. An engine is opened once a process from the spec (data, shapes, profile); it makes a stage for any chunk,
- * as often as one is to be held. Threads: one. Tested in tests/unit/run_engine_test.c. */
+ * only its functions lead to the one behind. An engine is opened once a process from the spec (data, shapes,
+ * profile); it makes a stage for any chunk, as often as one is to be held. Threads: one. Tested in
+ * tests/unit/run_engine_test.c. */
 #ifndef RUN_ENGINE_H
 #define RUN_ENGINE_H
 
