@@ -25,6 +25,12 @@ struct conduct_rank {
     struct message_at at;   /* what it last did, as its last beat said */
     bool answered;          /* FENCED in this view */
     bool asked_join;        /* PREPARE_FOR is to be answered */
+    bool had_go;            /* is of those that the last GO went to */
+};
+
+struct conduct_since { /* the last GO: what a fence may be for */
+    bool died, leaving, better;
+    bool overflow; /* since the last decision */
 };
 
 struct conduct {
