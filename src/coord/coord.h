@@ -221,8 +221,10 @@ struct coord_pair { /* of the GO under way, or the last one */
     uint32_t source; /* rank fetched from; UINT32_MAX */
 };
 
+/* An action to all members is one action (rank UINT32_MAX): it goes to coord_members as they are after the
+ * step. One that names a rank goes to that rank. */
 enum coord_action_kind {
-    COORD_FENCE,   /* all members and READY ranks: view */
+    COORD_FENCE,   /* all members, READY ranks having become some: view */
     COORD_FIND,    /* driver: newest durable step, for `view`; answered by FOUND */
     COORD_PLAN,    /* driver: a plan for `view`, of coord_candidates; answered by PLANNED */
     COORD_GO,      /* all members: view, version, settle (then verdict, clip of iteration version-1), shift,
@@ -236,7 +238,7 @@ enum coord_action_kind {
     COORD_KILL,        /* rank: make sure its process is gone; `why` */
     COORD_LEAVE,       /* rank: nothing is left for it to do */
     COORD_FINISH,      /* all members: everything is durable, leave */
-    COORD_NEED,        /* driver: `need` more workers are needed to go on; `why` */
+    COORD_NEED,        /* driver: at least `need` more workers are needed to go on; `why` */
     COORD_STOP,        /* code, why: the run cannot go on; rank: at fault, or UINT32_MAX */
     /* for the driver's log and counters, once each: */
     COORD_DECIDED,    /* iteration, verdict, clip, norm, loss */
