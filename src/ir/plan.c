@@ -40,6 +40,7 @@ static pawl_code check_sizes(uint32_t pipelines, uint32_t stages, uint32_t chunk
 }
 
 _Static_assert((uint64_t)IR_PIPELINES_MAX *IR_STAGES_MAX <= UINT32_MAX, "pipelines x stages fits");
+_Static_assert((uint64_t)IR_PIPELINES_MAX *IR_MICROBATCHES_MAX <= UINT32_MAX, "the micro-batches fit");
 
 pawl_code ir_plan_new_chunks(uint32_t pipelines, uint32_t stages, uint32_t chunks, uint32_t microbatches,
                              struct ir_plan **out, struct pawl_error *e) {
@@ -59,6 +60,7 @@ pawl_code ir_plan_new_chunks(uint32_t pipelines, uint32_t stages, uint32_t chunk
                              .stages = stages,
                              .chunks = chunks,
                              .microbatches = microbatches,
+                             .total = pipelines * microbatches,
                              .workers = workers};
     *out = plan;
     return PAWL_OK;
@@ -74,6 +76,23 @@ pawl_code ir_plan_new(uint32_t pipelines, uint32_t stages, uint32_t microbatches
     ir_plan_free(*out);
     *out = NULL;
     return code;
+}
+
+pawl_code ir_plan_limit(struct ir_plan *plan, uint32_t total, struct pawl_error *e) {
+    uint32_t most = plan->pipelines * plan->microbatches;
+    if (total == 0 || total > most)
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "plan: the total of micro-batches must be 1..%u for %u pipelines of %u, had %u",
+                         most, plan->pipelines, plan->microbatches, total);
+    for (uint32_t w = 0; w < ir_worker_count(plan); w++)
+        if (plan->workers[w].count > 0)
+            return error_set(
+                e, PAWL_ARGUMENT, 0,
+                "plan: the total of micro-batches comes before the instructions, worker (%u, %u) "
+                "has %u",
+                w / plan->stages, w % plan->stages, plan->workers[w].count);
+    plan->total = total;
+    return PAWL_OK;
 }
 
 void ir_plan_free(struct ir_plan *plan) {
