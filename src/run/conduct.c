@@ -378,7 +378,7 @@ void conduct_message(struct conduct *c, uint32_t rank, const struct message *m, 
 }
 
 void conduct_started(struct conduct *c, uint32_t rank, int64_t now_ns) {
-    if (rank < c->ranks) c->rank[rank].at = (struct message_at){.op = UINT8_MAX};
+    if (rank < c->ranks) c->rank[rank].at = (struct message_at){0};
     step(c, (struct coord_event){.kind = COORD_STARTED, .now_ns = now_ns, .rank = rank});
 }
 

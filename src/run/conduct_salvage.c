@@ -102,7 +102,7 @@ static uint64_t done_when_last_heard(const struct conduct *c, uint32_t rank, uin
     const struct message_at *at = &c->rank[rank].at;
     const struct ir_worker *w = &plan->workers[worker];
     uint64_t count = 0;
-    for (uint32_t i = 0; i < w->count && i <= at->position && at->op != UINT8_MAX; i++) {
+    for (uint32_t i = 0; i < w->count && i < at->position; i++) {
         const struct ir_instruction *in = &w->instructions[i];
         uint64_t m = (uint64_t)in->home * plan->microbatches + in->microbatch;
         bool made = in->op == IR_W || in->op == IR_B;
