@@ -183,7 +183,7 @@ static void enter(struct list_pass *s, const struct list_direction *d, struct li
 
 /* Looked at now and then: passes of millions of operations take seconds. */
 static bool is_stopped(const struct list_pass *s, uint32_t *instants) {
-    return ++*instants % 64 == 0 && s->stop != NULL && *(const volatile bool *)s->stop;
+    return ++*instants % 64 == 0 && s->stop != NULL && __atomic_load_n(s->stop, __ATOMIC_RELAXED);
 }
 
 void list_run(struct list_pass *s, const struct list_direction *d) {

@@ -53,7 +53,7 @@ pawl_code make_order(struct make *m, const struct plan_route *route, uint32_t ro
 }
 
 bool make_is_stopped(const struct make *m) {
-    return m->request->stop != NULL && *(const volatile bool *)m->request->stop;
+    return m->request->stop != NULL && __atomic_load_n(m->request->stop, __ATOMIC_RELAXED);
 }
 
 bool make_has_time(struct make *m, int64_t until_ns) {

@@ -29,7 +29,7 @@ bool search_better(const struct list_schedule *a, const struct list_schedule *b)
 
 bool search_stopped(const struct search *s) {
     const struct plan_list_options *o = s->options;
-    if (o->stop && *(const volatile bool *)o->stop) return true;
+    if (o->stop && __atomic_load_n(o->stop, __ATOMIC_RELAXED)) return true;
     return o->search_s > 0 && clock_now_ns() >= s->until_ns;
 }
 
