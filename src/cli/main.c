@@ -13,6 +13,7 @@ static int print_help(FILE *out) {
                  "Usage: pawl COMMAND [ARGUMENT...]\n"
                  "\n"
                  "  train SPEC.yaml   train, or resume, the run that a spec describes\n"
+                 "  chaos SPEC.yaml   run it under random faults, and check every promise\n"
                  "  join RUN_DIR      give the run that is going on there one more worker\n"
                  "  drain RUN_DIR RANK  let a worker leave it without loss\n"
                  "  stop RUN_DIR      save it and end it\n"
@@ -45,6 +46,7 @@ static const char *const attending[] = {"join", "drain", "stop", "status", NULL}
 static int help(int argc, char **argv) {
     if (argc < 2) return print_help(stdout);
     if (strcmp(argv[1], "train") == 0) return cli_train_help(stdout);
+    if (strcmp(argv[1], "chaos") == 0) return cli_chaos_help(stdout);
     for (const char *const *name = attending; *name != NULL; name++)
         if (strcmp(argv[1], *name) == 0) return cli_attend_help(*name, stdout);
     if (strcmp(argv[1], "plan") == 0) return cli_plan_help(stdout);
@@ -80,6 +82,7 @@ static int run(int argc, char **argv) {
     }
     const char *command = argv[1];
     if (strcmp(command, "train") == 0) return cli_train(argc - 1, argv + 1);
+    if (strcmp(command, "chaos") == 0) return cli_chaos(argc - 1, argv + 1);
     if (strcmp(command, "plan") == 0) return cli_plan(argc - 1, argv + 1);
     if (strcmp(command, "sim") == 0) return cli_sim(argc - 1, argv + 1);
     if (strcmp(command, "ckpt") == 0) return cli_ckpt(argc - 1, argv + 1);
