@@ -51,7 +51,6 @@ static pawl_code digest(struct launch *l, struct pawl_error *e) {
     struct store **stores = NULL;
     uint32_t count = 0;
     struct ckpt_set *set = NULL;
-    struct gpt_config gpt = spec_gpt(&l->spec);
     pawl_code code = rundir_open_stores(&l->spec, &stores, &count, e);
     if (code == PAWL_OK) code = ckpt_set_open(stores, count, l->dir.run_id, &set, e);
     if (code == PAWL_OK) {
@@ -64,7 +63,7 @@ static pawl_code digest(struct launch *l, struct pawl_error *e) {
                                "bring back "
                                "what was removed, or run again to go on from an older step",
                                l->spec.run.dir, (unsigned long long)l->report.final_step)
-                   : persist_digest(set, index, &gpt, l->spec.save.export_dir, l->report.weights_sha256, e);
+                   : persist_digest(set, index, &l->spec, l->spec.save.export_dir, l->report.weights_sha256, e);
     }
     ckpt_set_close(set);
     rundir_close_stores(stores, count);
