@@ -17,7 +17,8 @@
  *
  * Who does what: the launcher owns a struct inject_set; it hands a worker's faults to each process it starts
  * for that rank (MESSAGE_INJECT), the coordinator's to each coordinator (LINK_INJECT), and keeps its own
- * (inject_launch). Workers and the coordinator are struck by run/inject_self.h. Tested in tests/unit/run_inject_test.c. */
+ * (inject_launch). Workers and the coordinator are struck by run/inject_self.h. Tested in
+ * tests/unit/run_inject_test.c. */
 #ifndef RUN_INJECT_H
 #define RUN_INJECT_H
 
