@@ -22,7 +22,7 @@ static enum fault_point draw_point(struct rng_stream *rng, enum fault_who who) {
 
 static uint32_t draw_mortal(struct rng_stream *rng, const struct inject_limits *limits, uint32_t kept) {
     for (;;) {
-        uint32_t rank = (uint32_t)rng_below(rng, limits->ranks);
+        uint32_t rank = (uint32_t)rng_below(rng, limits->pipelines * limits->stages);
         if (rank / limits->stages != kept) return rank;
     }
 }
@@ -67,9 +67,9 @@ static void draw_text(struct rng_stream *rng, enum inject_kind kind, uint32_t ra
 static pawl_code draw_one(struct inject_set *set, struct rng_stream *rng, const struct inject_limits *limits,
                           uint64_t step, uint32_t kept) {
     enum inject_kind kind = (enum inject_kind)rng_below(rng, INJECT_KIND_COUNT);
-    if (costs_a_life(kind) && limits->ranks <= limits->stages) kind = INJECT_COORD; /* nobody is to spare */
-    uint32_t rank =
-        costs_a_life(kind) ? draw_mortal(rng, limits, kept) : (uint32_t)rng_below(rng, limits->ranks);
+    if (costs_a_life(kind) && limits->pipelines == 1) kind = INJECT_COORD; /* nobody is to spare */
+    uint32_t rank = costs_a_life(kind) ? draw_mortal(rng, limits, kept)
+                                       : (uint32_t)rng_below(rng, limits->pipelines * limits->stages);
     char text[INJECT_TEXT_BYTES];
     struct inject one;
     draw_text(rng, kind, rank, step, text);
