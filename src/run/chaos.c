@@ -16,10 +16,13 @@
 /* A call is stuck when it lasts longer than all its deadlines together: a start and an end; so many times the
  * undisturbed run, for slow workers and work done again; for each fault the longest way out that the spec's
  * timeout leads to (silence, a fence that nobody answers, a restore, an idle view fenced three times). */
-#define LIMIT_BASE_S       60.0
-#define LIMIT_REFERENCES   20.0
-#define LIMIT_TIMEOUTS     60.0
-#define REFERENCE_LIMIT_S  (24 * 3600.0)
+#define LIMIT_BASE_S      60.0
+#define LIMIT_REFERENCES  20.0
+#define LIMIT_TIMEOUTS    60.0
+#define REFERENCE_LIMIT_S (24 * 3600.0)
+
+/* How long the kernel may take to tear down what has been killed, loaded machines and sanitizers included. */
+#define GONE_S 30.0
 
 /* Calls beyond those that a fault may have ended: the first, and the resumes after it. */
 #define CALLS_MORE 4u
@@ -66,7 +69,8 @@ static struct chaos_call call_of(const struct chaos *c, const char *run_dir, con
                               .steps = c->spec.run.steps,
                               .run_dir = run_dir,
                               .plan = plan,
-                              .limit_s = REFERENCE_LIMIT_S};
+                              .limit_s = REFERENCE_LIMIT_S,
+                              .gone_s = GONE_S};
     if (plan != NULL)
         call.limit_s = LIMIT_BASE_S + LIMIT_REFERENCES * c->reference.seconds + 2 * plan->fault_s +
                        LIMIT_TIMEOUTS * c->spec.failure.timeout_s * (1 + plan->faults.count);
@@ -81,7 +85,8 @@ static pawl_code run_reference(struct chaos *c, struct pawl_error *e) {
     c->reference.count = c->spec.run.steps;
     c->reference.steps = calloc(c->reference.count, sizeof *c->reference.steps);
     if (c->reference.steps == NULL)
-        return error_set(e, PAWL_MEMORY, 0, "no memory for %llu steps", (unsigned long long)c->reference.count);
+        return error_set(e, PAWL_MEMORY, 0, "no memory for %llu steps",
+                         (unsigned long long)c->reference.count);
     snprintf(dir, sizeof dir, "%s/undisturbed", c->root);
     struct chaos_call call = call_of(c, dir, NULL);
     int64_t begin = clock_now_ns();
@@ -94,8 +99,9 @@ static pawl_code run_reference(struct chaos *c, struct pawl_error *e) {
     code = chaos_read_log(dir, &seen, NULL, &c->reference, e);
     if (code == PAWL_OK) code = chaos_read_report(dir, &final_step, c->reference.weights_sha256, e);
     if (code == PAWL_OK && (seen.problem[0] != 0 || final_step != c->spec.run.steps || end.orphan))
-        code = error_set(e, PAWL_INTERNAL, 0, "the undisturbed run is not as promised: %s",
-                         seen.problem[0] != 0 ? seen.problem : "it ended before its last step, or not at all");
+        code =
+            error_set(e, PAWL_INTERNAL, 0, "the undisturbed run is not as promised: %s",
+                      seen.problem[0] != 0 ? seen.problem : "it ended before its last step, or not at all");
     remove_folder(dir);
     return code;
 }
@@ -114,7 +120,8 @@ struct run { /* one run under way */
 static bool fired_now(const struct run *r, enum inject_kind kind, bool launcher) {
     for (uint32_t i = 0; i < r->plan.faults.count; i++) {
         const struct inject *f = &r->plan.faults.items[i];
-        if (f->fired && !r->before[i] && f->kind == kind && (!launcher || f->rank >= INJECT_LAUNCHER)) return true;
+        if (f->fired && !r->before[i] && f->kind == kind && (!launcher || f->rank >= INJECT_LAUNCHER))
+            return true;
     }
     return false;
 }
@@ -131,7 +138,8 @@ static bool too_few(const struct run *r) {
     for (uint32_t i = 0; i < r->plan.faults.count; i++) {
         const struct inject *f = &r->plan.faults.items[i];
         lost += f->fired && f->rank < INJECT_LAUNCHER &&
-                (f->kind == INJECT_KILL || f->kind == INJECT_TERM || f->kind == INJECT_STOP || f->kind == INJECT_NET);
+                (f->kind == INJECT_KILL || f->kind == INJECT_TERM || f->kind == INJECT_STOP ||
+                 f->kind == INJECT_NET);
     }
     return lost + r->chaos->spec.parallel.stages > ranks;
 }
@@ -271,6 +279,7 @@ pawl_code pawl_chaos(const struct pawl_chaos_options *options, struct pawl_chaos
     }
     for (uint32_t done = 0; code == PAWL_OK && goes_on(&c, done); done++)
         code = run_once(&c, options->first + done, e);
+    if (code != PAWL_OK && c.root[0] != 0 && report->runs == 0) remove_folder(c.root);
     if (c.root[0] != 0) rmdir(c.root); /* stays when something in it does */
     chaos_reference_close(&c.reference);
     report->seconds = seconds_since(c.begin_ns);

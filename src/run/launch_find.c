@@ -38,7 +38,7 @@ struct launch_find {
     char **problems;
     uint32_t problem_count;
     /* while a run goes on */
-    uint64_t view; /* asked for */
+    uint64_t view;      /* asked for */
     uint64_t look_view; /* the look under way is for it */
     bool running;
     _Atomic bool stop; /* the run ends: do not wait */
@@ -126,8 +126,7 @@ static pawl_code look(struct launch_find *f, struct pawl_error *e) {
     rundir_close_stores(stores, count);
     if (code != PAWL_OK || f->found || !f->needs_one) return code;
     char damage[512] = "";
-    if (f->problem_count > 0)
-        snprintf(damage, sizeof damage, " (first damage: %.400s)", f->problems[0]);
+    if (f->problem_count > 0) snprintf(damage, sizeof damage, " (first damage: %.400s)", f->problems[0]);
     return error_set(
         e, PAWL_CORRUPT, 0,
         "%s had durable steps, but none can be read now%s: bring them back, or start again from step 0 with "
@@ -214,7 +213,7 @@ static pawl_code start_look(struct launch *l, struct pawl_error *e) {
     struct launch_find *f = l->find;
     for (uint32_t r = 0; r < l->ranks; r++)
         f->alive[r] = l->workers[r].process.pid > 0 && !l->workers[r].gone;
-    f->below = UINT64_MAX;
+    f->below = l->find_below;
     f->needs_one = l->has_durable || (l->dir.had_durable && !l->options->from_scratch);
     f->look_view = f->view;
     if (f->fd < 0) {

@@ -25,12 +25,14 @@ static void tell_held(struct launch *l, uint32_t rank, int64_t pause_ns) {
     json_i64(j, "rank", rank);
     json_i64(j, "times", l->workers[rank].flaps);
     json_f64(j, "seconds", (double)pause_ns / 1e9);
-    progress_end(l->progress, "worker %u died soon after it came, %u times now: its place is held off for %.0f s",
-                 rank, l->workers[rank].flaps, (double)pause_ns / 1e9);
+    progress_end(l->progress,
+                 "worker %u died soon after it came, %u times now: its place is held off for %.0f s", rank,
+                 l->workers[rank].flaps, (double)pause_ns / 1e9);
 }
 
 /* Whether it is to be started again by itself. */
 static bool respawns(const struct launch *l, const struct launch_worker *w) {
+    if (w->spoiled && !l->stopping) return true; /* each time an older step is tried: that ends */
     return !w->left && !w->leaving && !l->stopping && w->respawned < l->spec.failure.respawn;
 }
 
@@ -97,7 +99,8 @@ void places_need(struct launch *l, uint32_t count, const char *why) {
         there += here;
         starting += here && !l->workers[r].ready;
     }
-    if (there == 0 && count < spec_ranks(&l->spec)) count = spec_ranks(&l->spec); /* all lost: as at the start */
+    if (there == 0 && count < spec_ranks(&l->spec))
+        count = spec_ranks(&l->spec); /* all lost: as at the start */
     l->needed = count > starting ? count - starting : 0;
     struct json *j = progress_begin(l->progress, "need");
     json_i64(j, "workers", count);
@@ -118,7 +121,7 @@ void places_tick(struct launch *l, int64_t now_ns) {
         if (!w->due || now_ns < w->hold_ns) continue;
         w->due = false;
         if (!is_empty(l, r) || l->stopping) continue;
-        w->respawned++;
+        w->respawned += !w->spoiled;
         start(l, r, "in the place of the one that was lost");
     }
     fill(l, now_ns);
