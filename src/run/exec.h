@@ -41,12 +41,12 @@ struct exec_flight {         /* one micro-batch of one chunk between its first r
 };
 
 struct exec {
-    struct peers *peers;           /* borrowed */
-    const struct ir_plan *plan;    /* borrowed */
-    const uint32_t *rank_of_role;  /* borrowed */
-    const struct ir_worker *list;  /* null: no role */
-    struct holding **holdings;     /* [held] borrowed, in the order of list->holds */
-    uint32_t at;                   /* index of the next instruction */
+    struct peers *peers;          /* borrowed */
+    const struct ir_plan *plan;   /* borrowed */
+    const uint32_t *rank_of_role; /* borrowed */
+    const struct ir_worker *list; /* null: no role */
+    struct holding **holdings;    /* [held] borrowed, in the order of list->holds */
+    uint32_t at;                  /* index of the next instruction */
     uint64_t iteration;
     int32_t shift;
     const uint8_t *done;     /* borrowed; null: every contribution is missing */

@@ -32,8 +32,8 @@ pawl_code holding_new(struct stage *stage, uint32_t saves, struct peers *peers, 
     h->grad = mem_alloc(grad_bytes(h));
     h->bits = calloc((size_t)(h->total + 7) / 8, 1);
     if (code == PAWL_OK && (h->sums == NULL || h->grad == NULL || h->bits == NULL))
-        code = error_set(e, PAWL_MEMORY, 0, "no memory for the sums of chunk %u: %llu parameters", stage->index,
-                         (unsigned long long)stage->param_count);
+        code = error_set(e, PAWL_MEMORY, 0, "no memory for the sums of chunk %u: %llu parameters",
+                         stage->index, (unsigned long long)stage->param_count);
     if (code == PAWL_OK) {
         reduce_init(&h->reduce, stage, peers, h->sums, h->grad);
         *out = h;

@@ -57,13 +57,14 @@ static pawl_code digest(struct launch *l, struct pawl_error *e) {
         uint32_t index = UINT32_MAX;
         for (uint32_t i = 0; i < ckpt_set_count(set) && index == UINT32_MAX; i++)
             if (ckpt_set_at(set, i)->complete && ckpt_set_at(set, i)->step == l->report.final_step) index = i;
-        code = index == UINT32_MAX
-                   ? error_set(e, PAWL_CORRUPT, 0,
-                               "%s/store: the final step %llu was saved but is not complete there any more: "
-                               "bring back "
-                               "what was removed, or run again to go on from an older step",
-                               l->spec.run.dir, (unsigned long long)l->report.final_step)
-                   : persist_digest(set, index, &l->spec, l->spec.save.export_dir, l->report.weights_sha256, e);
+        code =
+            index == UINT32_MAX
+                ? error_set(e, PAWL_CORRUPT, 0,
+                            "%s/store: the final step %llu was saved but is not complete there any more: "
+                            "bring back "
+                            "what was removed, or run again to go on from an older step",
+                            l->spec.run.dir, (unsigned long long)l->report.final_step)
+                : persist_digest(set, index, &l->spec, l->spec.save.export_dir, l->report.weights_sha256, e);
     }
     ckpt_set_close(set);
     rundir_close_stores(stores, count);

@@ -202,7 +202,8 @@ static pawl_code read_all(struct ckpt_set *set, uint32_t index, const struct sta
 static pawl_code export_weights(const struct spec *spec, const char *dir, float *const *values,
                                 struct pawl_error *e) {
     if (spec->run.engine != SPEC_ENGINE_GPT)
-        return error_set(e, PAWL_UNSUPPORTED, 0, "save.export_dir: only the weights of a GPT can be exported");
+        return error_set(e, PAWL_UNSUPPORTED, 0,
+                         "save.export_dir: only the weights of a GPT can be exported");
     struct gpt_config config = spec_gpt(spec);
     return weights_write(dir, &config, (const float *const *)values, e);
 }

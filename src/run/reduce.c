@@ -122,8 +122,7 @@ static bool gather_members(struct reduce *r, const struct reduce_holders *h) {
         good = add_holders(&r->segments[s], r, h, s == SHARED ? 0 : own);
         if (good && s == SHARED && last != 0) good = add_holders(&r->segments[s], r, h, last);
     }
-    if (good && r->shared_tensor != UINT32_MAX && last != 0)
-        good = share_given(r, h, own == 0 ? last : 0);
+    if (good && r->shared_tensor != UINT32_MAX && last != 0) good = share_given(r, h, own == 0 ? last : 0);
     return good;
 }
 
@@ -142,8 +141,8 @@ pawl_code reduce_members(struct reduce *r, const struct reduce_holders *h, struc
         inbox += mine * (seg->member_count - 1);
     }
     free(r->footers);
-    r->footers = good ? calloc((size_t)r->replicas.member_count * GRADSUM_FOOTER_WORDS, sizeof *r->footers)
-                      : NULL;
+    r->footers =
+        good ? calloc((size_t)r->replicas.member_count * GRADSUM_FOOTER_WORDS, sizeof *r->footers) : NULL;
     if (r->footers == NULL || !grow(&r->inbox, &r->inbox_words, inbox + 1) ||
         !grow(&r->own_sum, &r->own_words, own + 1))
         return error_set(e, PAWL_MEMORY, 0, "no memory to reduce %llu parameters",
@@ -174,18 +173,17 @@ static pawl_code expect(struct reduce *r, enum net_kind kind, struct reduce_memb
     r->pending++;
     uint64_t bytes = in.count * in.size;
     uint64_t cookie = (uint64_t)r->stage->index << COOKIE_BYTES_BITS | bytes;
-    return peers_recv(r->peers, name_of(kind, from, r->stage->index, sub, r->version->number), in.data,
-                      bytes, peers_cookie(PEERS_REDUCE, cookie), e);
+    return peers_recv(r->peers, name_of(kind, from, r->stage->index, sub, r->version->number), in.data, bytes,
+                      peers_cookie(PEERS_REDUCE, cookie), e);
 }
 
 static pawl_code post(struct reduce *r, enum net_kind kind, struct reduce_member to, uint32_t sub,
                       struct piece out, struct pawl_error *e) {
     if (out.count == 0) return PAWL_OK;
     r->pending++;
-    return peers_send(r->peers, to.rank,
-                      name_of(kind, self_of(r), to.chunk, sub, r->version->number),
-                      (struct peers_data){out.data, out.count * out.size}, PEERS_REDUCE_SEND,
-                      r->stage->index, e);
+    return peers_send(r->peers, to.rank, name_of(kind, self_of(r), to.chunk, sub, r->version->number),
+                      (struct peers_data){out.data, out.count * out.size}, PEERS_REDUCE_SEND, r->stage->index,
+                      e);
 }
 
 static bool is_here(const struct reduce *r, struct reduce_member m) { return m.rank == r->peers->rank; }
@@ -355,10 +353,10 @@ pawl_code reduce_give(struct reduce *r, uint64_t iteration, struct pawl_error *e
     for (uint32_t i = 0; i < r->taker_count; i++) {
         struct reduce_member to = r->takers[i];
         r->giving++;
-        pawl_code code = peers_send(
-            r->peers, to.rank, name_of(NET_REDUCED, self_of(r), to.chunk, SHARED, iteration),
-            (struct peers_data){r->grad + seg->offset, seg->count * sizeof(float)}, PEERS_REDUCE_SEND,
-            r->stage->index, e);
+        pawl_code code =
+            peers_send(r->peers, to.rank, name_of(NET_REDUCED, self_of(r), to.chunk, SHARED, iteration),
+                       (struct peers_data){r->grad + seg->offset, seg->count * sizeof(float)},
+                       PEERS_REDUCE_SEND, r->stage->index, e);
         if (code != PAWL_OK) return code;
     }
     r->taker_count = 0;

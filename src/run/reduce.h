@@ -45,8 +45,8 @@ struct reduce_holders {
 struct reduce {
     const struct stage *stage; /* borrowed, as all but the memory below */
     struct peers *peers;
-    const int64_t *sums; /* [param_count] and the footer */
-    float *grad;         /* [param_count] */
+    const int64_t *sums;  /* [param_count] and the footer */
+    float *grad;          /* [param_count] */
     struct reduce *other; /* of the other end of a tied embedding, where this worker holds it too; or null */
     struct reduce_segment segments[REDUCE_SEGMENTS];
     struct reduce_segment replicas; /* the chunk's holders, for footers */

@@ -78,8 +78,9 @@ pawl_code transfers_completion(struct transfers *t, struct peers *p, const struc
     if (one->sends && c->code != PAWL_OK) return PAWL_OK;
     size_t expected = (size_t)(peers_own(c->cookie) >> 32);
     if (!one->sends && (c->code != PAWL_OK || c->bytes != expected))
-        return error_set(e, PAWL_FORMAT, 0, "state of chunk %u from rank %u: a piece of %zu bytes, expected %zu",
-                         one->chunk, one->peer, c->bytes, expected);
+        return error_set(e, PAWL_FORMAT, 0,
+                         "state of chunk %u from rank %u: a piece of %zu bytes, expected %zu", one->chunk,
+                         one->peer, c->bytes, expected);
     one->open--;
     pawl_code code = move_on(one, p, e);
     if (code != PAWL_OK || one->open > 0) return code;
@@ -92,7 +93,9 @@ pawl_code transfers_completion(struct transfers *t, struct peers *p, const struc
     return PAWL_OK;
 }
 
-struct transfer *transfers_take(struct transfers *t) { return t->count > 0 ? t->items[--t->count] : NULL; }
+struct transfer *transfers_take(struct transfers *t) {
+    return t->count > 0 ? t->items[--t->count] : NULL;
+}
 
 void transfers_close(struct transfers *t) {
     for (struct transfer *one; (one = transfers_take(t)) != NULL;) free(one);

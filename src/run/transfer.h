@@ -1,9 +1,9 @@
 /* Copies between two workers of what one of them lacks: a version of a chunk, or a reduced gradient.
  *
  * A transfer is a few words (what the bytes are: below) and then the bytes in pieces, some of which are under
- * way at a time, so that neither end's network is taken by it and both see it get on. Both ends know the size.
- * Names of messages: step is the version, stage the chunk; pipeline and micro-batch number the pieces, the
- * words being number 0; a gradient's pipelines begin at TRANSFER_GRAD_PIPELINE.
+ * way at a time, so that neither end's network is taken by it and both see it get on. Both ends know the
+ * size. Names of messages: step is the version, stage the chunk; pipeline and micro-batch number the pieces,
+ * the words being number 0; a gradient's pipelines begin at TRANSFER_GRAD_PIPELINE.
  *
  * A fence ends all transfers (transfers_drop). Thread: the worker's. Tested in
  * tests/unit/run_transfer_test.c and tests/storm. */
@@ -30,10 +30,10 @@ struct transfer {
     size_t bytes;
     /* STATE: number, updates. GRAD: iteration, squared norm (bits of a double), loss, not finite, overflow */
     uint64_t words[TRANSFER_WORDS];
-    void *context; /* the caller's ... */
+    void *context;          /* the caller's ... */
     struct version *buffer; /* ... and this, of a STATE: held while it is under way */
-    uint64_t next; /* piece to be begun: 0 is the words */
-    uint32_t open; /* begun and not completed */
+    uint64_t next;          /* piece to be begun: 0 is the words */
+    uint32_t open;          /* begun and not completed */
 };
 
 struct transfers {

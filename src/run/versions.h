@@ -13,7 +13,7 @@ struct versions_item {
 };
 
 struct versions {
-    const struct stage *stage; /* borrowed */
+    const struct stage *stage;    /* borrowed */
     struct versions_item **items; /* each stays where it is */
     uint32_t count, room, limit;
 };

@@ -94,8 +94,7 @@ static pawl_code handle_start(struct worker *w, const struct message *m, struct 
     if (code == PAWL_OK) code = send_address(w, e);
     exec_init(&w->exec, &w->peers);
     if (code == PAWL_OK) code = engine_open(&w->spec, m->rank, &w->engine, e);
-    if (code == PAWL_OK)
-        code = w->env.open_own(w->env.context, &w->spec, m->rank, &w->own_store, why, e);
+    if (code == PAWL_OK) code = w->env.open_own(w->env.context, &w->spec, m->rank, &w->own_store, why, e);
     if (code != PAWL_OK) return code;
     w->targets.engine = w->engine;
     w->targets.store = w->own_store;
@@ -250,8 +249,8 @@ void worker_set_work(struct worker *w, enum coord_work work) {
 /* iteration 40 bits, position 24; op 8 bits, chunk 12, home 16, micro-batch 16: each is below its limit */
 void worker_note_at(struct worker *w) {
     struct message_at at = exec_at(&w->exec);
-    uint64_t what = (uint64_t)at.op | (uint64_t)at.chunk << 8 | (uint64_t)at.home << 20 |
-                    (uint64_t)at.microbatch << 36;
+    uint64_t what =
+        (uint64_t)at.op | (uint64_t)at.chunk << 8 | (uint64_t)at.home << 20 | (uint64_t)at.microbatch << 36;
     atomic_store_explicit(&w->at[0], at.iteration << 24 | (at.position & 0xffffff), memory_order_relaxed);
     atomic_store_explicit(&w->at[1], what, memory_order_relaxed);
 }

@@ -15,10 +15,8 @@ static void words_of_report(const struct coord_report *r, uint64_t *words) {
 }
 
 static struct coord_report report_of_words(const uint64_t *words) {
-    struct coord_report r = {.iteration = words[0],
-                             .loss = (int64_t)words[2],
-                             .nonfinite = words[3],
-                             .overflow = words[4]};
+    struct coord_report r = {
+        .iteration = words[0], .loss = (int64_t)words[2], .nonfinite = words[3], .overflow = words[4]};
     memcpy(&r.norm2, &words[1], sizeof r.norm2);
     return r;
 }
@@ -97,8 +95,8 @@ static pawl_code give_grad(struct worker *w, struct holding *h, uint32_t to, str
 
 pawl_code worker_give(struct worker *w, struct worker_give give, struct pawl_error *e) {
     struct holding *h = worker_find(w, give.chunk);
-    pawl_code code = give.flags == COORD_FETCH_STATE ? give_state(w, h, give.rank, e)
-                                                     : give_grad(w, h, give.rank, e);
+    pawl_code code =
+        give.flags == COORD_FETCH_STATE ? give_state(w, h, give.rank, e) : give_grad(w, h, give.rank, e);
     fault_arrive(FAULT_GIVE);
     return code;
 }
@@ -176,8 +174,7 @@ pawl_code worker_transfer_completion(struct worker *w, const struct net_completi
     struct holding *h = t->context;
     if (t->sends && t->kind == TRANSFER_STATE) versions_drop(t->buffer);
     if (t->sends && t->kind == TRANSFER_GRAD) h->grad_sends--;
-    if (!t->sends)
-        code = t->kind == TRANSFER_STATE ? take_state(w, h, t, e) : take_grad(w, h, t, e);
+    if (!t->sends) code = t->kind == TRANSFER_STATE ? take_state(w, h, t, e) : take_grad(w, h, t, e);
     free(t);
     return code;
 }

@@ -35,10 +35,8 @@ static void list(const struct worker *w, struct fenced *f) {
 }
 
 static pawl_code answer(struct worker *w, struct pawl_error *e) {
-    struct fenced f = {.has_durable = w->has_durable,
-                       .durable = w->durable,
-                       .optimistic = w->optimistic,
-                       .shift = w->shift};
+    struct fenced f = {
+        .has_durable = w->has_durable, .durable = w->durable, .optimistic = w->optimistic, .shift = w->shift};
     struct bytes data = {0};
     f.pairs = calloc((size_t)w->holding_count + 1, sizeof *f.pairs);
     f.saves = calloc((size_t)w->save_count + 1, sizeof *f.saves);
@@ -46,10 +44,8 @@ static pawl_code answer(struct worker *w, struct pawl_error *e) {
     if (f.pairs != NULL && f.saves != NULL) list(w, &f), fenced_encode(&f, &data);
     if (f.pairs == NULL || f.saves == NULL || data.failed)
         code = error_set(e, PAWL_MEMORY, 0, "no memory to answer a fence");
-    struct message m = {.kind = MESSAGE_FENCED,
-                        .view = w->peers.view,
-                        .data = data.data,
-                        .data_bytes = data.size};
+    struct message m = {
+        .kind = MESSAGE_FENCED, .view = w->peers.view, .data = data.data, .data_bytes = data.size};
     if (code == PAWL_OK) code = channel_send(w->env.channel, &m, e);
     free(f.pairs);
     free(f.saves);

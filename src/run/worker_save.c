@@ -10,8 +10,8 @@
 #define EVENTS 16 /* taken from the engine at once; more at the next poll */
 
 /* A rank that returns to a step needs nothing newer of what its store holds. One that opens its store while
- * the others go on must keep newer parts, which a process before it may have written: they count in saves that
- * are not durable yet. */
+ * the others go on must keep newer parts, which a process before it may have written: they count in saves
+ * that are not durable yet. */
 pawl_code worker_open_ckpt(struct worker *w, struct pawl_error *e) {
     if (w->ckpt != NULL && !w->go.restore) return PAWL_OK;
     worker_set_work(w, COORD_WORK_SAVE);
@@ -111,11 +111,8 @@ pawl_code worker_save(struct worker *w, const struct message *m, struct pawl_err
         }
         s = &w->saves[w->save_count++];
     }
-    *s = (struct worker_save){.version = m->version,
-                              .tag = ++w->save_tag,
-                              .chunk = m->chunk,
-                              .part = m->part,
-                              .parts = m->parts};
+    *s = (struct worker_save){
+        .version = m->version, .tag = ++w->save_tag, .chunk = m->chunk, .part = m->part, .parts = m->parts};
     return start_queued(w, e);
 }
 

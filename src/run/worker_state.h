@@ -21,8 +21,8 @@ enum worker_phase {
 
 enum worker_save_state { SAVE_QUEUED, SAVE_WRITING, SAVE_ANSWERED };
 
-/* A part that the worker was asked for. It stays until the worker is told what became of the version (DURABLE,
- * FORGET), so that a coordinator that takes over hears of it. */
+/* A part that the worker was asked for. It stays until the worker is told what became of the version
+ * (DURABLE, FORGET), so that a coordinator that takes over hears of it. */
 struct worker_save {
     enum worker_save_state state;
     bool told_end; /* forgotten while being written */
@@ -52,7 +52,7 @@ struct worker {
     struct transfers transfers;
     struct worker_give *gives;
     uint32_t give_count;
-    struct go go; /* of the view; plan null: none */
+    struct go go;  /* of the view; plan null: none */
     bool *reduced; /* [go.chunks] */
     struct exec exec;
     uint64_t iteration; /* under way, in RUN */
@@ -75,7 +75,7 @@ struct worker {
 };
 
 /* worker.c */
-struct holding *worker_find(const struct worker *w, uint32_t chunk);  /* not one that is over; null */
+struct holding *worker_find(const struct worker *w, uint32_t chunk); /* not one that is over; null */
 pawl_code worker_make_holding(struct worker *w, uint32_t chunk, struct holding **out, struct pawl_error *e);
 void worker_set_work(struct worker *w, enum coord_work work);
 void worker_note_at(struct worker *w);

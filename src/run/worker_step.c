@@ -14,8 +14,7 @@
 
 static pawl_code send_measured(struct worker *w, const struct holding *h, struct pawl_error *e) {
     struct measure_report r = {
-        .state_bytes =
-            h->base->bytes + holding_sums_bytes(h) + h->stage->param_count * sizeof *h->grad,
+        .state_bytes = h->base->bytes + holding_sums_bytes(h) + h->stage->param_count * sizeof *h->grad,
         .activation_bytes = h->stage->slot_bytes,
         .input_bytes = h->stage->activation_bytes,
         .peak_microbatches = w->exec.peak,
@@ -23,10 +22,8 @@ static pawl_code send_measured(struct worker *w, const struct holding *h, struct
     struct bytes data = {0};
     measure_times(&h->measure, &r);
     measure_encode(&r, &data);
-    struct message m = {.kind = MESSAGE_MEASURED,
-                        .chunk = holding_chunk(h),
-                        .data = data.data,
-                        .data_bytes = data.size};
+    struct message m = {
+        .kind = MESSAGE_MEASURED, .chunk = holding_chunk(h), .data = data.data, .data_bytes = data.size};
     pawl_code code = data.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for measurements")
                                  : channel_send(w->env.channel, &m, e);
     bytes_close(&data);
@@ -66,10 +63,8 @@ pawl_code worker_begin(struct worker *w, uint64_t iteration, const uint8_t *done
 
 pawl_code worker_report(struct worker *w, struct holding *h, struct pawl_error *e) {
     h->reported = true;
-    struct message m = {.kind = MESSAGE_REDUCED,
-                        .view = w->peers.view,
-                        .chunk = holding_chunk(h),
-                        .report = h->report};
+    struct message m = {
+        .kind = MESSAGE_REDUCED, .view = w->peers.view, .chunk = holding_chunk(h), .report = h->report};
     return channel_send(w->env.channel, &m, e);
 }
 
@@ -108,8 +103,7 @@ static bool all_stepped(const struct worker *w) {
 }
 
 static pawl_code next_iteration(struct worker *w, struct pawl_error *e) {
-    for (uint32_t i = 0; i < w->planned_count; i++)
-        w->planned[i]->reduced = w->planned[i]->reported = false;
+    for (uint32_t i = 0; i < w->planned_count; i++) w->planned[i]->reduced = w->planned[i]->reported = false;
     return worker_begin(w, w->iteration + 1, NULL, e);
 }
 
