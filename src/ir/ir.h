@@ -80,6 +80,7 @@ pawl_code ir_plan_new(uint32_t pipelines, uint32_t stages, uint32_t microbatches
                       struct pawl_error *e);
 pawl_code ir_plan_new_chunks(uint32_t pipelines, uint32_t stages, uint32_t chunks, uint32_t microbatches,
                              struct ir_plan **out, struct pawl_error *e);
+pawl_code ir_plan_copy(const struct ir_plan *plan, struct ir_plan **out, struct pawl_error *e); /* MEMORY */
 void ir_plan_free(struct ir_plan *plan);
 /* Fewer micro-batches than pipelines * microbatches, which is the total of a new plan. Errors: ARGUMENT (not
  * in 1..pipelines * microbatches, or there are instructions already). */

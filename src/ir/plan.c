@@ -105,6 +105,34 @@ void ir_plan_free(struct ir_plan *plan) {
     free(plan);
 }
 
+static bool worker_copy(const struct ir_worker *from, struct ir_worker *to) {
+    *to = (struct ir_worker){.alive = from->alive};
+    if (from->hold_count > 0) to->holds = malloc(from->hold_count * sizeof *to->holds);
+    if (from->count > 0) to->instructions = malloc(from->count * sizeof *to->instructions);
+    if ((from->hold_count > 0 && to->holds == NULL) || (from->count > 0 && to->instructions == NULL))
+        return false;
+    if (from->hold_count > 0) memcpy(to->holds, from->holds, from->hold_count * sizeof *to->holds);
+    if (from->count > 0) memcpy(to->instructions, from->instructions, from->count * sizeof *to->instructions);
+    to->hold_count = from->hold_count;
+    to->count = to->room = from->count;
+    return true;
+}
+
+pawl_code ir_plan_copy(const struct ir_plan *plan, struct ir_plan **out, struct pawl_error *e) {
+    pawl_code code =
+        ir_plan_new_chunks(plan->pipelines, plan->stages, plan->chunks, plan->microbatches, out, e);
+    if (code != PAWL_OK) return code;
+    (*out)->total = plan->total;
+    for (uint32_t w = 0; w < ir_worker_count(plan); w++) {
+        if (worker_copy(&plan->workers[w], &(*out)->workers[w])) continue;
+        ir_plan_free(*out);
+        *out = NULL;
+        return error_set(e, PAWL_MEMORY, 0, "plan: no memory for a copy of %u instructions",
+                         plan->workers[w].count);
+    }
+    return PAWL_OK;
+}
+
 /* Where `chunk` is among the worker's, or belongs. */
 static uint32_t hold_place(const struct ir_worker *worker, uint32_t chunk) {
     uint32_t low = 0, high = worker->hold_count;

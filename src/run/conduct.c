@@ -27,6 +27,7 @@ pawl_code conduct_new(const struct conduct_config *config, struct conduct_hooks 
     c->ranks = config->ranks;
     c->chunks = config->spec->parallel.stages;
     c->incarnation = config->incarnation;
+    c->recovered = config->recover;
     c->rank = calloc(c->ranks, sizeof *c->rank);
     c->list = calloc(c->ranks, sizeof *c->list);
     c->claims = calloc((size_t)c->ranks * c->chunks, sizeof *c->claims);
@@ -92,9 +93,26 @@ static void tell_prepare(struct conduct *c, const struct coord_action *a) {
     conduct_tell(c, both, 2, &m);
 }
 
+static bool somebody_is_new(const struct conduct *c) {
+    const bool *members = coord_members(c->coord);
+    for (uint32_t r = 0; r < c->ranks; r++)
+        if (members[r] && !c->rank[r].had_go) return true;
+    return false;
+}
+
+/* For people; the coordinator needs no reason. */
+static const char *fence_why(const struct conduct *c) {
+    if (c->used == NULL) return c->recovered ? "takeover" : "start";
+    if (c->since.died) return "a worker died";
+    if (c->since.leaving) return "leave";
+    if (c->event == COORD_REDUCED) return c->since.overflow ? "redo" : "undo";
+    if (somebody_is_new(c)) return "join";
+    return c->since.better ? "better plan" : "nobody got on";
+}
+
 static void fence(struct conduct *c, const struct coord_action *a) {
     struct message m = {.kind = MESSAGE_FENCE, .view = a->view};
-    struct conduct_note note = {.kind = CONDUCT_NOTE_FENCE, .view = a->view, .why = a->why};
+    struct conduct_note note = {.kind = CONDUCT_NOTE_FENCE, .view = a->view, .why = fence_why(c)};
     conduct_claims_clear(c);
     tell_members(c, &m);
     c->hooks.note(c->hooks.context, &note);
@@ -167,12 +185,17 @@ static void carry_out(struct conduct *c, const struct coord_action *a) {
         conduct_tell(c, &a->rank, 1, &m);
         return;
     case COORD_NEED:
-        c->hooks.need(c->hooks.context, a->need > 0 ? a->need : c->need, a->why);
+        /* The planner knows how many it takes, the coordinator how many at least. */
+        c->hooks.need(c->hooks.context, c->need > a->need ? c->need : a->need, a->why);
         return;
     case COORD_STOP:
         conduct_end_with(c, CONDUCT_STOPPED, a->code, a->why != NULL ? a->why : "the run cannot go on");
         return;
+    case COORD_DIED:
+        c->since.died = true;
+        return;
     case COORD_DECIDED:
+        c->since.overflow = false;
         c->better = replan_better(c->replan) || c->better;
         return;
     default:
@@ -181,6 +204,10 @@ static void carry_out(struct conduct *c, const struct coord_action *a) {
 }
 
 static void one_step(struct conduct *c, const struct coord_event *event) {
+    c->event = event->kind;
+    c->since.leaving = c->since.leaving || event->kind == COORD_LEAVING;
+    c->since.better = c->since.better || event->kind == COORD_REPLAN;
+    if (event->kind == COORD_REDUCED && event->report.overflow > 0) c->since.overflow = true;
     const struct coord_action *actions;
     size_t count = coord_step(c->coord, event, &actions);
     for (size_t i = 0; i < count && c->end == CONDUCT_RUNNING; i++) {
@@ -363,7 +390,7 @@ void conduct_exit(struct conduct *c, uint32_t rank, int64_t now_ns) {
     struct conduct_rank *r = &c->rank[rank];
     bytes_clear(&r->address);
     r->address_stamp = r->told_stamp = 0;
-    r->asked_join = false;
+    r->asked_join = r->had_go = false;
     replan_exited(c->replan, rank);
     step(c, (struct coord_event){.kind = COORD_EXIT, .now_ns = now_ns, .rank = rank});
     r->at = (struct message_at){0};

@@ -118,6 +118,9 @@ static void note_salvage(struct conduct *c, const struct go *go, const struct co
 
 /* The plan is in use from now on. */
 static void take_into_use(struct conduct *c, struct go *go) {
+    const bool *members = coord_members(c->coord);
+    for (uint32_t r = 0; r < c->ranks; r++) c->rank[r].had_go = members[r];
+    c->since = (struct conduct_since){0};
     replan_used(c->replan, c->plan);
     replan_plan_free(c->used);
     free(c->used_done);

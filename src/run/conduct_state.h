@@ -25,6 +25,12 @@ struct conduct_rank {
     struct message_at at;   /* what it last did, as its last beat said */
     bool answered;          /* FENCED in this view */
     bool asked_join;        /* PREPARE_FOR is to be answered */
+    bool had_go;            /* is of those that the last GO went to */
+};
+
+struct conduct_since { /* the last GO: what a fence may be for */
+    bool died, leaving, better;
+    bool overflow; /* since the last decision */
 };
 
 struct conduct {
@@ -43,7 +49,10 @@ struct conduct {
     uint64_t used_version;
     uint32_t need; /* workers that the last attempt to plan was short of */
     uint64_t incarnation, resume_incarnation;
-    bool plan_asked, better;               /* events to come after the step under way */
+    bool plan_asked, better; /* events to come after the step under way */
+    bool recovered;
+    enum coord_event_kind event; /* of the step under way */
+    struct conduct_since since;
     uint64_t failed_at[PAWL_INTERNAL + 1]; /* final version + 1 at the last failure of that code; 0: none */
     enum conduct_end end;
     struct pawl_error error;

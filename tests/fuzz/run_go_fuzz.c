@@ -7,9 +7,10 @@
 #include "base/hash.h"
 #include "run/go.h"
 
-#define HEAD_BYTES  60u /* of a GO, before the size of its plan */
-#define SIZE_OFFSET 24u /* in a plan */
-#define HASH_BYTES  8u
+#define HEAD_BYTES     60u /* of a GO, before the size of its plan */
+#define VERSION_OFFSET 8u  /* in a plan */
+#define SIZE_OFFSET    24u
+#define HASH_BYTES     8u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -32,11 +33,10 @@ static void as_go(const uint8_t *data, size_t size) {
     struct pawl_error e;
     struct bytes again = {0};
     if (go_decode(data, size, &go, &e) == PAWL_OK) {
-        struct bytes plan = {0};
-        ir_encode(go.plan, &plan);
         go_encode(&go, &again);
-        if (again.size == size) same(&again, data, size); /* a plan of an older version grows */
-        bytes_close(&plan);
+        uint32_t version = HEAD_BYTES + 8 + VERSION_OFFSET;
+        if (again.failed || data[version] == again.data[version]) /* a plan of an older one grows */
+            same(&again, data, size);
     }
     go_close(&go);
     bytes_close(&again);

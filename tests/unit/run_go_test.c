@@ -153,7 +153,8 @@ static void what_cannot_be_is_refused_with_its_reason(void **state) {
     REFUSED(s.pairs[1 * CHUNKS].source = RANKS, "source");
     REFUSED(s.pairs[0].source = 1, "source");
     REFUSED((s.pairs[0].flags = COORD_FETCH_GRAD, s.pairs[0].source = 1), "which fetches it");
-    REFUSED(s.pairs[0].held = false, "2 pairs, but");
+    REFUSED(s.pairs[0].held = false, "does not hold chunk 0 of role 0");
+    REFUSED((s.pairs[0].held = false, s.pairs[3 * CHUNKS + 1].held = false), "1 pairs, but 2 chunks");
     REFUSED((s.pairs[0].held = false, s.pairs[5 * CHUNKS].held = true), "does not hold chunk 0 of role 0");
     REFUSED(s.pairs[5 * CHUNKS].held = true, "4 pairs, but");
     REFUSED(s.own[4] = 1, "its own chunk");
