@@ -120,6 +120,7 @@ int worker_main(int fd) {
         error_wrap(&e, "net.transport is \"%s\"", transports);
         code = PAWL_SPEC; /* the same on every worker: no failure to survive */
     }
+    if (code == PAWL_OK) code = net_progress_start(net, &e);
     struct worker_env env = {
         .net = net, .channel = channel, .background = true, .open_own = open_own, .open_all = open_all};
     if (code == PAWL_OK) code = worker_new(&env, &worker, &e);
