@@ -75,6 +75,8 @@ struct stage {
     uint64_t contributions;  /* micro-batches of the global batch */
 };
 
+enum stage_pause { STAGE_PAUSE_REDUCE, STAGE_PAUSE_STEP };
+
 struct stage_ops {
     void (*close)(struct stage *stage);
     /* Initial parameters, keyed by (seed, tensor name): the same for any cut into stages. */
@@ -88,6 +90,9 @@ struct stage_ops {
     /* sums: [param_count], then GRADSUM_FOOTER_WORDS words; also adds the slot's loss on the last stage. */
     void (*weight_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot, int64_t *sums,
                         int32_t exponent_shift);
+    /* Null, or called when the chunk's gradients have been reduced and when its step has been made: the time
+     * that an emulated device takes for it. It returns when that time has passed. */
+    void (*pause)(struct stage *stage, enum stage_pause what);
 };
 
 /* Contributions to a tensor's sum in a step: micro-batches, twice that where a tensor is used twice. */

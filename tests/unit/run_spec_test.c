@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "ckpt/ckpt.h"
+#include "ir/ir.h"
 #include "run/spec.h"
 
 static char folder[] = "/tmp/pawl-spec-XXXXXX";
@@ -112,7 +113,10 @@ static void a_spec_reads_with_defaults_for_what_it_leaves_out(void **state) {
     struct spec s = valid_spec();
     assert_int_equal(s.model.layers, 8);
     assert_int_equal(s.parallel.pipelines, 1);
-    assert_int_equal(s.parallel.schedule, IR_1F1B);
+    assert_int_equal(s.run.engine, SPEC_ENGINE_GPT);
+    assert_int_equal(s.parallel.schedule, PAWL_POLICY_PAWL);
+    assert_true(s.parallel.replan && !s.parallel.barrier);
+    assert_int_equal(s.failure.restarts, 3);
     assert_int_equal(s.data.format, DATA_BYTES);
     assert_true(s.model.tied);
     assert_true(s.optimizer.beta1 == 0.9);
@@ -135,7 +139,7 @@ static void every_way_to_write_a_value_reads(void **state) {
     assert_true(s.optimizer.beta1 == 0.5);
     assert_true(s.optimizer.clip_norm == 2.0);
     assert_true(s.optimizer.lr_min == 0.0 && !__builtin_signbit(s.optimizer.lr_min));
-    assert_int_equal(s.parallel.schedule, IR_GPIPE);
+    assert_int_equal(s.parallel.schedule, PAWL_POLICY_GPIPE);
     assert_int_equal(s.parallel.stages, 2);
     assert_string_equal(s.save.export_dir, "");
     assert_true(s.failure.timeout_s == 2.0);
@@ -155,7 +159,7 @@ static void a_byte_order_mark_and_a_document_mark_are_allowed(void **state) {
 static void unknown_names_are_refused_with_the_nearest(void **state) {
     (void)state;
     refused_more("optimiser:\n  lr: 1\n", "did you mean optimizer?");
-    refused_more("banana:\n  lr: 1\n", "there are run, model, data, parallel");
+    refused_more("banana:\n  lr: 1\n", "there are run, model, data, emulated, parallel");
     refused_more("parallel:\n  stagse: 2\n", "did you mean parallel.stages?");
     refused_more("optimizer:\n  warmup_step: 2\n", "did you mean optimizer.warmup_steps?");
     refused_more("parallel:\n  lr: 2\n", "did you mean optimizer.lr?");
@@ -249,6 +253,7 @@ static void numbers_are_read_whole_and_in_range_or_not_at_all(void **state) {
     refused_value("save", "keep", "0");
     refused_value("save", "in_flight", "0");
     refused_value("failure", "timeout_s", "0");
+    refused_value("failure", "timeout_s", "0.29"); /* beats come every 0.1 s */
     refused_value("failure", "timeout_s", "-1");
 }
 
@@ -261,7 +266,10 @@ static void booleans_and_choices_have_their_words_only(void **state) {
         refused(text, "model.tied is ");
     }
     refused_value("parallel", "schedule", "1F1B");
-    refused_more("parallel:\n  schedule: zb\n", "write gpipe or 1f1b");
+    refused_more("parallel:\n  schedule: zb\n", "write gpipe or 1f1b or zb-h1 or zb-h2 or adaptive");
+    refused_more("parallel:\n  schedule: interleaved\n", "parallel.schedule is \"interleaved\"");
+    refused_more("parallel:\n  schedule: zb-v\n", "parallel.schedule is \"zb-v\"");
+    refused("run:\n  engine: torch\n", "run.engine is \"torch\": write gpt or emulated");
     refused("data:\n  format: int8\n", "data.format is \"int8\": write bytes or uint16 or uint32");
     refused("data:\n  format: \"bytes\\0\"\n", "data.format is");
 }
@@ -399,6 +407,155 @@ static void fields_that_do_not_fit_together_are_refused(void **state) {
     REFUSES("data.path is missing", "data.path=");
 }
 
+static void times_that_break_the_order_are_refused_by_its_name(void **state) {
+    (void)state;
+    REFUSES("failure.stall_s is 10 but failure.timeout_s is 10: the order is timeout_s < stall_s",
+            "failure.stall_s=10");
+    REFUSES("failure.load_s is 100 but failure.stall_s is 120: the order is timeout_s < stall_s <= load_s",
+            "failure.load_s=100");
+    REFUSES("failure.save_s is 6 but failure.stall_s is 7: the order is timeout_s < stall_s <= save_s",
+            "failure.timeout_s=5", "failure.stall_s=7", "failure.save_s=6");
+    REFUSES("stall_s <= compile_s: use at least 120, or 0", "failure.compile_s=1");
+    REFUSES("stall_s <= eval_s: use at least 120, or 0", "failure.eval_s=1");
+}
+
+static void limits_not_given_follow_from_the_one_timeout(void **state) {
+    (void)state;
+    struct spec s = valid_spec();
+    struct coord_config c;
+    spec_coord_config(&s, &c);
+    assert_int_equal(c.beat_ns, 10 * INT64_C(1000000000));
+    assert_int_equal(c.stall_ns[COORD_WORK_STEP], 12 * c.beat_ns);
+    for (int work = COORD_WORK_LOAD; work < COORD_WORK_COUNT; work++)
+        assert_int_equal(c.stall_ns[work], 60 * c.beat_ns);
+    assert_int_equal(c.suspect_ns * 2, c.beat_ns);
+    assert_int_equal(c.need_ns, 60 * INT64_C(1000000000));
+    s.failure.stall_s = 1000; /* above 60 timeouts: the phases follow, none has less than a step */
+    s.failure.eval_s = 2000;
+    struct pawl_error e = {0};
+    if (spec_check(&s, &e) != PAWL_OK) fail_msg("%s", e.text);
+    spec_coord_config(&s, &c);
+    assert_int_equal(c.stall_ns[COORD_WORK_SAVE], c.stall_ns[COORD_WORK_STEP]);
+    assert_int_equal(c.stall_ns[COORD_WORK_EVAL], 2 * c.stall_ns[COORD_WORK_STEP]);
+}
+
+static void the_coordinator_gets_what_the_spec_says(void **state) {
+    (void)state;
+    static const char *const sets[] = {
+        "parallel.pipelines=3", "parallel.stages=4", "parallel.barrier=true", "run.steps=77",
+        "save.every=5",         "save.in_flight=4",  "save.retries=9",        "optimizer.clip_norm=2"};
+    struct spec s = valid_spec();
+    struct coord_config c;
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
+        assert_int_equal(spec_set(&s, sets[i], NULL), PAWL_OK);
+    spec_coord_config(&s, &c);
+    assert_int_equal(c.ranks, 24);
+    assert_int_equal(c.chunks, 4);
+    assert_int_equal(c.final_version, 77);
+    assert_int_equal(c.save_every, 5);
+    assert_int_equal(c.saves_max, 4);
+    assert_int_equal(c.save_retries, 9);
+    assert_true(c.clip_norm == 2 && c.barrier);
+    assert_true(c.start_ns > 0 && c.join_ns > 0 && c.save_ns > 0 && c.idle_fences_max > 0);
+}
+
+static void there_is_room_for_twice_the_pipelines_unless_said(void **state) {
+    (void)state;
+    struct spec s = valid_spec();
+    s.parallel.pipelines = 3;
+    assert_int_equal(spec_pipelines_max(&s), 6);
+    s.parallel.pipelines = 3000;
+    assert_int_equal(spec_pipelines_max(&s), IR_PIPELINES_MAX);
+    s.parallel.stages = 32;
+    assert_int_equal(spec_pipelines_max(&s), IR_WORKERS_MAX / 32);
+    s.parallel.pipelines_max = 3001;
+    assert_int_equal(spec_pipelines_max(&s), 3001);
+    REFUSES("parallel.pipelines_max is 2 but parallel.pipelines is 3: use at least 3", "parallel.pipelines=3",
+            "parallel.pipelines_max=2");
+    REFUSES("makes 69632 workers: use at most 3855 pipelines", "parallel.pipelines_max=4096",
+            "parallel.stages=17", "model.layers=32");
+}
+
+/* --- the emulated engine --- */
+
+static void write_profile(const char *path, int stages) {
+    char text[256];
+    int n = snprintf(text, sizeof text,
+                     "pawl_profile: 1\nunit: ms\nunit_s: 0.001\nstages:\n"
+                     "  - {forward: 1, input_grad: 1, weight_grad: 1, repeat: %d}\n",
+                     stages);
+    write_file(path, text, (size_t)n);
+}
+
+static struct spec emulated_spec(int stages) {
+    char text[512], path[64];
+    struct spec s;
+    struct pawl_error e = {0};
+    snprintf(path, sizeof path, "%s/profile.yaml", folder);
+    write_profile(path, stages);
+    snprintf(text, sizeof text,
+             "run: {dir: %s/run, engine: emulated}\nemulated: {profile: %s}\nparallel: {stages: 4}\n", folder,
+             path);
+    if (spec_parse(text, strlen(text), "t.yaml", &s, &e) != PAWL_OK) fail_msg("%s", e.text);
+    return s;
+}
+
+static void an_emulated_run_needs_a_profile_and_no_model(void **state) {
+    (void)state;
+    struct spec s = emulated_spec(4);
+    struct pawl_error e = {0};
+    if (spec_check(&s, &e) != PAWL_OK) fail_msg("%s", e.text);
+    assert_int_equal(s.emulated.parameters, 1024);
+    assert_string_equal(spec_plan_profile(&s), s.emulated.profile);
+    strcpy(s.parallel.profile, "other");
+    assert_string_equal(spec_plan_profile(&s), "other");
+    strcpy(s.save.export_dir, folder);
+    assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
+    assert_one_line_with(&e, "only the engine gpt has weights to export");
+    s.save.export_dir[0] = 0;
+    assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
+    assert_one_line_with(&e, "parallel.profile: ");
+    refused("run: {dir: x, engine: emulated}\n", "emulated.profile is missing");
+    struct spec gpt = valid_spec();
+    assert_string_equal(spec_plan_profile(&gpt), "");
+}
+
+static void a_profile_of_other_stages_or_none_is_refused(void **state) {
+    (void)state;
+    struct pawl_error e = {0};
+    struct spec s = emulated_spec(5);
+    assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
+    assert_one_line_with(&e, "which has 5 stages, but parallel.stages is 4");
+    strcpy(s.emulated.profile, "/nonexistent/p.yaml");
+    assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
+    assert_one_line_with(&e, "emulated.profile: opening profile /nonexistent/p.yaml");
+}
+
+static void an_emulated_run_resumes_as_the_same_one_only(void **state) {
+    (void)state;
+    struct spec s = emulated_spec(4), other;
+    struct bytes identity = {0};
+    struct pawl_error e = {0};
+    spec_identity(&s, &identity);
+    assert_false(identity.failed);
+    other = s;
+    other.emulated.unit_s = 5;
+    strcpy(other.emulated.profile, "elsewhere");
+    if (spec_identity_check(&other, (char *)identity.data, identity.size, &e) != PAWL_OK)
+        fail_msg("%s", e.text);
+    other.emulated.parameters = 7;
+    assert_int_equal(spec_identity_check(&other, (char *)identity.data, identity.size, &e), PAWL_FOREIGN);
+    assert_one_line_with(&e, "emulated.parameters is 7 but this run began with 1024");
+    other = s;
+    other.parallel.stages = 2;
+    assert_int_equal(spec_identity_check(&other, (char *)identity.data, identity.size, &e), PAWL_FOREIGN);
+    assert_one_line_with(&e, "parallel.stages of an emulated run is 2 but this run began with 4");
+    other = valid_spec();
+    assert_int_equal(spec_identity_check(&other, (char *)identity.data, identity.size, &e), PAWL_FOREIGN);
+    assert_one_line_with(&e, "run.engine is gpt but this run began with emulated");
+    bytes_close(&identity);
+}
+
 static void a_warm_up_without_decay_or_as_long_as_it_passes(void **state) {
     (void)state;
     struct spec s = valid_spec();
@@ -515,7 +672,19 @@ static struct spec random_spec(struct rng_stream *r) {
     s.parallel.stages = 1 + (uint32_t)rng_below(r, IR_STAGES_MAX);
     s.parallel.microbatches = 1 + (uint32_t)rng_below(r, IR_MICROBATCHES_MAX);
     s.parallel.batch = 1 + (uint32_t)rng_below(r, 65536);
-    s.parallel.schedule = (enum ir_schedule)rng_below(r, IR_SCHEDULE_COUNT);
+    static const enum pawl_policy schedules[] = {
+        PAWL_POLICY_GPIPE,    PAWL_POLICY_1F1B,      PAWL_POLICY_ZB_H1,   PAWL_POLICY_ZB_H2,
+        PAWL_POLICY_ADAPTIVE, PAWL_POLICY_DECOUPLED, PAWL_POLICY_RECYCLE, PAWL_POLICY_PAWL};
+    s.run.engine = (enum spec_engine)rng_below(r, SPEC_ENGINE_COUNT);
+    random_text(r, s.emulated.profile);
+    s.emulated.unit_s = random_real(r, 0, 1e6);
+    s.emulated.parameters = 1 + (uint32_t)rng_below(r, 1u << 30);
+    s.parallel.schedule = schedules[rng_below(r, 8)];
+    s.parallel.barrier = rng_below(r, 2) == 1;
+    s.parallel.memory = (uint32_t)rng_below(r, 1000);
+    random_text(r, s.parallel.profile);
+    s.parallel.replan = rng_below(r, 2) == 1;
+    s.parallel.pipelines_max = (uint32_t)rng_below(r, IR_PIPELINES_MAX + 1);
     s.optimizer.lr = random_real(r, 1e-12, 1e-3);
     s.optimizer.lr_min = random_real(r, 0, 1e3);
     s.optimizer.beta1 = random_real(r, 0, 0.999999);
@@ -530,7 +699,21 @@ static struct spec random_spec(struct rng_stream *r) {
     s.save.keep = 1 + (uint32_t)rng_below(r, CKPT_KEEP_MAX);
     s.save.retries = (uint32_t)rng_below(r, 1001);
     snprintf(s.net.transport, sizeof s.net.transport, "tcp,%llu", (unsigned long long)rng_next(r));
-    s.failure.timeout_s = random_real(r, 0.05, 86400);
+    s.failure.timeout_s = random_real(r, 0.3, 86400);
+    double *const limits[] = {&s.failure.stall_s,   &s.failure.load_s, &s.failure.save_s,
+                              &s.failure.compile_s, &s.failure.eval_s, &s.failure.wait_s};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) *limits[i] = random_real(r, 0, 1e7);
+    s.failure.grace_s = random_real(r, 0, 86400);
+    s.failure.respawn = (uint32_t)rng_below(r, 1000001);
+    s.failure.restarts = (uint32_t)rng_below(r, 1000001);
+    if (rng_below(r, 4) == 0) { /* what the other engine needs may be missing */
+        memset(&s.model, 0, sizeof s.model);
+        memset(&s.data, 0, sizeof s.data);
+        s.run.engine = SPEC_ENGINE_EMULATED;
+    } else if (rng_below(r, 4) == 0) {
+        memset(s.emulated.profile, 0, sizeof s.emulated.profile);
+        s.run.engine = SPEC_ENGINE_GPT;
+    }
     return s;
 }
 
@@ -556,6 +739,10 @@ static void any_spec_reads_back_as_it_was_printed(void **state) {
         assert_string_equal(back.net.transport, s.net.transport);
         assert_int_equal(back.parallel.schedule, s.parallel.schedule);
         assert_int_equal(back.save.retries, s.save.retries);
+        assert_int_equal(back.run.engine, s.run.engine);
+        assert_true(back.parallel.barrier == s.parallel.barrier && back.parallel.replan == s.parallel.replan);
+        assert_true(back.failure.stall_s == s.failure.stall_s && back.failure.eval_s == s.failure.eval_s);
+        assert_string_equal(back.emulated.profile, s.emulated.profile);
         bytes_close(&text);
         bytes_close(&again);
     }
@@ -599,7 +786,8 @@ static void a_resume_may_change_what_decides_no_weights(void **state) {
     (void)state;
     char copy[64], set[96], bytes[4096];
     RESUMES("run.steps=2000", "run.dir=elsewhere");
-    RESUMES("parallel.stages=4", "parallel.schedule=gpipe");
+    RESUMES("parallel.stages=4", "parallel.schedule=gpipe", "parallel.barrier=true", "parallel.replan=false");
+    RESUMES("emulated.parameters=5", "emulated.unit_s=5"); /* of the other engine */
     RESUMES("save.every=9", "save.keep=9", "save.in_flight=9", "save.retries=9", "save.export_dir=x");
     RESUMES("net.transport=tcp", "failure.timeout_s=3");
     snprintf(copy, sizeof copy, "%s/moved.txt", folder);
@@ -749,7 +937,7 @@ static void the_documentation_is_the_table(void **state) {
     bytes_close(&file);
 }
 
-static void the_example_parses(void **state) {
+static void the_examples_parse(void **state) {
     (void)state;
     struct spec s;
     struct pawl_error e = {0};
@@ -759,6 +947,10 @@ static void the_example_parses(void **state) {
     if (spec_load(PAWL_SOURCE_DIR "/examples/text.yaml", sets, 1, &s, &e) != PAWL_OK) fail_msg("%s", e.text);
     assert_int_equal(spec_ranks(&s), 8);
     assert_int_equal(spec_contributions(&s), 16);
+    const char *profile[] = {"emulated.profile=" PAWL_SOURCE_DIR "/examples/emulated-profile.yaml"};
+    if (spec_load(PAWL_SOURCE_DIR "/examples/emulated.yaml", profile, 1, &s, &e) != PAWL_OK)
+        fail_msg("%s", e.text);
+    assert_int_equal(spec_ranks(&s), 32);
 }
 
 int main(void) {
@@ -780,6 +972,13 @@ int main(void) {
         cmocka_unit_test(a_file_that_cannot_be_read_says_so),
         cmocka_unit_test(a_valid_spec_passes_the_check),
         cmocka_unit_test(fields_that_do_not_fit_together_are_refused),
+        cmocka_unit_test(times_that_break_the_order_are_refused_by_its_name),
+        cmocka_unit_test(limits_not_given_follow_from_the_one_timeout),
+        cmocka_unit_test(the_coordinator_gets_what_the_spec_says),
+        cmocka_unit_test(there_is_room_for_twice_the_pipelines_unless_said),
+        cmocka_unit_test(an_emulated_run_needs_a_profile_and_no_model),
+        cmocka_unit_test(a_profile_of_other_stages_or_none_is_refused),
+        cmocka_unit_test(an_emulated_run_resumes_as_the_same_one_only),
         cmocka_unit_test(a_warm_up_without_decay_or_as_long_as_it_passes),
         cmocka_unit_test(a_value_set_by_a_program_is_checked_like_one_read),
         cmocka_unit_test(folders_and_files_that_cannot_serve_are_refused),
@@ -794,7 +993,7 @@ int main(void) {
         cmocka_unit_test(an_identity_without_readable_data_fails),
         cmocka_unit_test(sizes_and_optimizer_reach_the_model),
         cmocka_unit_test(the_documentation_is_the_table),
-        cmocka_unit_test(the_example_parses),
+        cmocka_unit_test(the_examples_parse),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
