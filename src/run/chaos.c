@@ -20,15 +20,9 @@
 #define LIMIT_REFERENCES  20.0
 #define LIMIT_TIMEOUTS    60.0
 #define REFERENCE_LIMIT_S (24 * 3600.0)
-<<<<<<< HEAD
-<<<<<<< HEAD
 
 /* How long the kernel may take to tear down what has been killed, loaded machines and sanitizers included. */
 #define GONE_S 30.0
-=======
->>>>>>> emu
-=======
->>>>>>> net
 
 /* Calls beyond those that a fault may have ended: the first, and the resumes after it. */
 #define CALLS_MORE 4u
