@@ -13,6 +13,7 @@ static int print_help(FILE *out) {
                  "Usage: pawl COMMAND [ARGUMENT...]\n"
                  "\n"
                  "  train SPEC.yaml   train, or resume, the run that a spec describes\n"
+                 "  chaos SPEC.yaml   run it under random faults, and check every promise\n"
                  "  plan              the best schedule of a cluster, also with machines missing\n"
                  "  sim               what failures over time cost under each policy\n"
                  "  ckpt SUBCOMMAND   look at checkpoints (ls, info, verify, export, diff, rollback, gc),\n"
@@ -39,6 +40,7 @@ static int print_version(void) {
 static int help(int argc, char **argv) {
     if (argc < 2) return print_help(stdout);
     if (strcmp(argv[1], "train") == 0) return cli_train_help(stdout);
+    if (strcmp(argv[1], "chaos") == 0) return cli_chaos_help(stdout);
     if (strcmp(argv[1], "plan") == 0) return cli_plan_help(stdout);
     if (strcmp(argv[1], "sim") == 0) return cli_sim_help(stdout);
     if (strcmp(argv[1], "ckpt") == 0) return cli_ckpt_help(argc - 1, argv + 1);
@@ -71,6 +73,7 @@ static int run(int argc, char **argv) {
     }
     const char *command = argv[1];
     if (strcmp(command, "train") == 0) return cli_train(argc - 1, argv + 1);
+    if (strcmp(command, "chaos") == 0) return cli_chaos(argc - 1, argv + 1);
     if (strcmp(command, "plan") == 0) return cli_plan(argc - 1, argv + 1);
     if (strcmp(command, "sim") == 0) return cli_sim(argc - 1, argv + 1);
     if (strcmp(command, "ckpt") == 0) return cli_ckpt(argc - 1, argv + 1);

@@ -54,7 +54,10 @@
  *       KEEP_WORK    besides: the contributions in its sums are of the iteration that starts and count
  *     A chunk whose G_v is held, in a GO that does not settle, needs no contribution any more: all its pairs
  *     have or fetch G_v and report it again.
- * A rank that dies meanwhile starts the fence again with the next view; answers of older views are ignored.
+ * A source need not be a pair of the new view: who moves away or leaves keeps what it has (and
+ * settles it), to be fetched from, until all pairs have reported. A gradient of another shift than GO's is
+ * dropped (redo). A rank that dies meanwhile starts the fence again with the next view; answers of older
+ * views are ignored.
  *
  * Join. A READY rank comes in with the next fence, whatever it is for. If none comes: the driver is asked
  * (PREPARE_FOR) which chunk it would hold; after the next decision, PREPARE tells the rank to take that
@@ -73,8 +76,9 @@
  * answered or its time is over. durable only grows; a save that completes after a newer durable one changes
  * nothing. The last version is saved whatever saves_max says as soon as there is room, and again (new parts)
  * if it was lost to a failure; a failed write of it is tried save_retries times, then STOP. FINISH follows
- * its durability. SAVE follows DECIDE or GO and is never sent during a fence. At the last version the ranks
- * get no more decisions, and GO for it after a death only.
+ * its durability. Every SAVE is answered once, also after FORGET, but none of those before a GO that
+ * restores: the same versions are saved again after it. SAVE follows DECIDE or GO and is never sent during a
+ * fence. At the last version the ranks get no more decisions, and GO for it after a death only.
  *
  * Failure detection. EXIT (process ended or channel closed) is certain. SUSPECT (a rank cannot reach a
  * peer) makes the peer dead if it is still a member suspect_ns later and any new suspicion or lack of
@@ -149,7 +153,8 @@ enum coord_event_kind {
     COORD_SAVED,      /* version, chunk, part, parts, ok */
     COORD_LEAVING,    /* rank wants to leave, or is told to */
     COORD_REPLAN,     /* the driver has a better plan: fence when nothing else is under way */
-    COORD_STOPPING,   /* user asked to end: save the next final version and finish there */
+    COORD_STOPPING,   /* user asked to end: save the next final version and finish there; or, if a return to a
+                         durable step is needed, finish at that one */
     COORD_TICK,       /* time passed */
     COORD_EVENT_COUNT
 };
@@ -221,8 +226,10 @@ struct coord_pair { /* of the GO under way, or the last one */
     uint32_t source; /* rank fetched from; UINT32_MAX */
 };
 
+/* An action to all members is one action (rank UINT32_MAX): it goes to coord_members as they are after the
+ * step. One that names a rank goes to that rank. */
 enum coord_action_kind {
-    COORD_FENCE,   /* all members and READY ranks: view */
+    COORD_FENCE,   /* all members, READY ranks having become some: view */
     COORD_FIND,    /* driver: newest durable step, for `view`; answered by FOUND */
     COORD_PLAN,    /* driver: a plan for `view`, of coord_candidates; answered by PLANNED */
     COORD_GO,      /* all members: view, version, settle (then verdict, clip of iteration version-1), shift,
@@ -236,7 +243,7 @@ enum coord_action_kind {
     COORD_KILL,        /* rank: make sure its process is gone; `why` */
     COORD_LEAVE,       /* rank: nothing is left for it to do */
     COORD_FINISH,      /* all members: everything is durable, leave */
-    COORD_NEED,        /* driver: `need` more workers are needed to go on; `why` */
+    COORD_NEED,        /* driver: at least `need` more workers are needed to go on; `why` */
     COORD_STOP,        /* code, why: the run cannot go on; rank: at fault, or UINT32_MAX */
     /* for the driver's log and counters, once each: */
     COORD_DECIDED,    /* iteration, verdict, clip, norm, loss */

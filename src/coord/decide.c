@@ -1,7 +1,7 @@
-/* Verdicts: what the stages' reports of one iteration mean.
+/* Verdicts: what the chunks' reports of one iteration mean.
  *
- * Replicas of a stage hold equal bits, so one report per stage is kept and every other is held against it.
- * A verdict depends on the stages' reports only, never on which ranks are live or who came first: that
+ * Replicas of a chunk hold equal bits, so one report per chunk is kept and every other is held against it.
+ * A verdict depends on the chunks' reports only, never on which ranks are live or who came first: that
  * is what makes a run with failures end in the bits of a run without. */
 #include "coord/state.h"
 
@@ -19,39 +19,37 @@ static bool same_report(const struct coord_report *a, const struct coord_report 
            a->loss == b->loss && a->nonfinite == b->nonfinite && a->overflow == b->overflow;
 }
 
-static bool plausible(const struct coord *c, uint32_t rank, const struct coord_report *report) {
-    if (report->loss != 0 && coord_stage_of(c, rank) != c->config.stages - 1) return false;
+static bool plausible(const struct coord *c, uint32_t chunk, const struct coord_report *report) {
+    if (report->loss != 0 && chunk != c->config.chunks - 1) return false;
     if (report->nonfinite > 0 || report->overflow > 0) return true;
     return report->norm2 >= 0 && report->norm2 <= NORM2_MAX; /* false for a NaN */
 }
 
-bool coord_report_enter(struct coord *c, uint32_t rank, const struct coord_report *report) {
-    struct coord_stage *stage = &c->stages[coord_stage_of(c, rank)];
+bool coord_report_enter(struct coord *c, uint32_t chunk, const struct coord_report *report) {
+    struct coord_chunk *known = &c->chunks[chunk];
     if (report->iteration != c->final)
         coord_stop(c, PAWL_INTERNAL, "a report of an impossible iteration");
-    else if (!plausible(c, rank, report))
+    else if (!plausible(c, chunk, report))
         coord_stop(c, PAWL_INTERNAL, "a report with an impossible norm or loss");
-    else if (stage->known && !same_report(&stage->report, report))
-        coord_stop(c, PAWL_DIVERGED, "replicas of a stage report different gradients");
+    else if (known->known && !same_report(&known->report, report))
+        coord_stop(c, PAWL_DIVERGED, "replicas of a chunk report different gradients");
     if (coord_over(c)) return false;
-    stage->known = true;
-    stage->report = *report;
+    known->known = true;
+    known->report = *report;
     return true;
 }
 
 void coord_reports_clear(struct coord *c) {
-    for (uint32_t rank = 0; rank < c->rank_count; rank++) c->members[rank].reported = false;
-    for (uint32_t stage = 0; stage < c->config.stages; stage++) {
-        c->stages[stage].known = false;
-        c->stages[stage].report = (struct coord_report){0};
-    }
+    size_t pairs = (size_t)c->config.ranks * c->config.chunks;
+    for (size_t pair = 0; pair < pairs; pair++) c->holdings[pair].reported = false;
+    for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++) c->chunks[chunk] = (struct coord_chunk){0};
 }
 
 struct coord_outcome coord_judge(const struct coord *c) {
     bool nonfinite = false, overflow = false;
     double norm2 = 0;
-    for (uint32_t stage = 0; stage < c->config.stages; stage++) {
-        const struct coord_stage *s = &c->stages[stage];
+    for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++) {
+        const struct coord_chunk *s = &c->chunks[chunk];
         COORD_MUST(s->known && s->report.iteration == c->final);
         nonfinite = nonfinite || s->report.nonfinite > 0;
         overflow = overflow || s->report.overflow > 0;
@@ -60,7 +58,7 @@ struct coord_outcome coord_judge(const struct coord *c) {
     struct coord_outcome outcome = {.verdict = COORD_ACCEPT,
                                     .clip = 1.0f,
                                     .norm = sqrt(norm2),
-                                    .loss = c->stages[c->config.stages - 1].report.loss};
+                                    .loss = c->chunks[c->config.chunks - 1].report.loss};
     double limit = c->config.clip_norm;
     if (nonfinite) {
         outcome.verdict = COORD_SKIP;
@@ -75,13 +73,14 @@ struct coord_outcome coord_judge(const struct coord *c) {
 }
 
 bool coord_next_optimistic(const struct coord *c, const struct coord_outcome *outcome) {
-    return c->config.clip_norm == 0 || outcome->verdict == COORD_ACCEPT;
+    return !c->config.barrier && (c->config.clip_norm == 0 || outcome->verdict == COORD_ACCEPT);
 }
+
+bool coord_first_optimistic(const struct coord *c) { return !c->config.barrier && c->config.clip_norm == 0; }
 
 void coord_make_final(struct coord *c, const struct coord_outcome *outcome) {
     COORD_MUST(!outcome->redo && c->final < c->target);
     struct coord_action *decided = coord_push(c, COORD_DECIDED);
-    decided->view = c->view;
     decided->iteration = c->final;
     decided->version = c->final + 1;
     decided->verdict = outcome->verdict;
@@ -98,8 +97,9 @@ void coord_make_final(struct coord *c, const struct coord_outcome *outcome) {
 }
 
 static bool all_reported(const struct coord *c) {
-    for (uint32_t rank = 0; rank < c->rank_count; rank++)
-        if (c->live[rank] && !c->members[rank].reported) return false;
+    size_t pairs = (size_t)c->config.ranks * c->config.chunks;
+    for (size_t pair = 0; pair < pairs; pair++)
+        if (c->pairs[pair].held && !c->holdings[pair].reported) return false;
     return true;
 }
 
@@ -107,33 +107,38 @@ static bool all_reported(const struct coord *c) {
 static void decide(struct coord *c) {
     struct coord_outcome outcome = coord_judge(c);
     if (outcome.redo || (c->optimistic && outcome.verdict != COORD_ACCEPT)) {
-        coord_fence_start(c);
+        c->fence_now = true;
         return;
     }
-    coord_push_live(c, (struct coord_action){.kind = COORD_DECIDE,
-                                             .view = c->view,
-                                             .iteration = c->final,
-                                             .version = c->final + 1,
-                                             .verdict = outcome.verdict,
-                                             .clip = outcome.clip,
-                                             .optimistic = coord_next_optimistic(c, &outcome)});
+    struct coord_action *action = coord_push(c, COORD_DECIDE);
+    action->iteration = c->final;
+    action->version = c->final + 1;
+    action->verdict = outcome.verdict;
+    action->clip = outcome.clip;
+    action->optimistic = coord_next_optimistic(c, &outcome);
     coord_make_final(c, &outcome);
+    coord_joins_copy(c);
 }
 
 void coord_on_reduced(struct coord *c, const struct coord_event *event) {
     if (event->view < c->view) return;
-    struct coord_member *member = &c->members[event->rank];
     if (event->view > c->view || c->phase != PHASE_RUNNING) {
         coord_stop(c, PAWL_INTERNAL, "a report of a view that has not begun");
         return;
     }
-    if (member->reported) {
+    if (event->chunk >= c->config.chunks || !c->pairs[coord_pair_at(c, event->rank, event->chunk)].held) {
+        coord_stop(c, PAWL_INTERNAL, "a report of a chunk that its rank does not hold");
+        return;
+    }
+    struct coord_holding *holding = &c->holdings[coord_pair_at(c, event->rank, event->chunk)];
+    if (holding->reported) {
         coord_stop(c, PAWL_INTERNAL, "a second report of one iteration");
         return;
     }
-    if (!coord_report_enter(c, event->rank, &event->report)) return;
-    member->reported = true;
-    member->fetching = false;
+    if (!coord_report_enter(c, event->chunk, &event->report)) return;
+    holding->reported = true;
     coord_progress(c, event->rank);
-    if (c->final < c->target && all_reported(c)) decide(c);
+    if (!all_reported(c)) return;
+    c->whole = true;
+    if (c->final < c->target) decide(c);
 }

@@ -1,150 +1,271 @@
-/* Fence and go: the start, and the one way back after a death, an undo or a redo.
+/* Fence, find, plan: collect where every member stands, and what is needed to go on from there.
  *
- * A fence collects from every live rank where it stands; GO says where all start. The verdict of a
- * half-finished iteration is taken here and not before: what the live ranks hold when they have stopped
- * is what counts. A rank that GO sent to a peer for its gradient, and that is fenced before it got it, is a
- * version behind and counts as dead: nobody may hold anything but the final version. */
+ * The verdict of a half-finished iteration is taken after a fence and not before: what the members hold when
+ * they have stopped is what counts. Answers are kept as they come and judged when all are there, for only
+ * then a coordinator that took over knows which version is the final one. Whatever happens meanwhile starts
+ * the fence again with the next view, so an answer, of a rank or of the driver, is either of this view and
+ * awaited, or old and ignored, or wrong. */
 #include "coord/state.h"
-
-/* What a redo lowers the exponents by. */
-#define SHIFT_STEP 16
-
-/* No finite gradient can overflow at this shift. Exponents lie below 62 + 149 (the smallest peak of a float
- * is 2^-149); below 62 - 128 - 64 (values up to 2^128, up to 2^64 contributions) every finite float is in
- * range: 211 + 130 = 341, rounded up to a multiple of 16. */
-#define SHIFT_MAX 352
-
-static void go(struct coord *c, struct coord_action action) {
-    c->phase = PHASE_RUNNING;
-    action.kind = COORD_GO;
-    action.view = c->view;
-    for (uint32_t rank = 0; rank < c->rank_count; rank++) {
-        struct coord_member *member = &c->members[rank];
-        c->has_grad[rank] = action.settle && c->live[rank] && member->holds;
-        member->fetching = action.settle && c->live[rank] && !member->holds;
-        member->fenced = member->holds = false;
-    }
-    coord_clocks_restart(c);
-    coord_push_live(c, action);
-}
-
-/* Iteration `final` (again) from its beginning. */
-static void go_restart(struct coord *c) {
-    coord_reports_clear(c);
-    go(c, (struct coord_action){
-              .version = c->final, .clip = 1.0f, .shift = c->shift, .optimistic = c->optimistic});
-}
-
-static void go_settle(struct coord *c, const struct coord_outcome *outcome) {
-    go(c, (struct coord_action){.version = c->final + 1,
-                                .iteration = c->final,
-                                .verdict = outcome->verdict,
-                                .clip = outcome->clip,
-                                .optimistic = coord_next_optimistic(c, outcome),
-                                .settle = true});
-    coord_make_final(c, outcome);
-}
-
-void coord_on_ready(struct coord *c, const struct coord_event *event) {
-    struct coord_member *member = &c->members[event->rank];
-    if (c->phase != PHASE_STARTING || member->ready) {
-        coord_stop(c, PAWL_INTERNAL, "a rank was ready twice");
-        return;
-    }
-    member->ready = true;
-    coord_progress(c, event->rank);
-}
-
-void coord_on_fenced(struct coord *c, const struct coord_event *event) {
-    if (event->view < c->view) return;
-    struct coord_member *member = &c->members[event->rank];
-    if (event->view > c->view || c->phase != PHASE_FENCING || member->fenced) {
-        coord_stop(c, PAWL_INTERNAL, "an answer to a fence that was not asked for");
-        return;
-    }
-    if (member->fetching && !event->has_report && event->version < c->final &&
-        event->version + 1 == c->final) {
-        coord_death(c, event->rank, false, "fenced before it had the gradient to settle");
-        return;
-    }
-    if (event->version != c->final) {
-        coord_stop(c, PAWL_INTERNAL, "a rank's final version is not the coordinator's");
-        return;
-    }
-    if (event->has_report && !coord_report_enter(c, event->rank, &event->report)) return;
-    member->fenced = true;
-    member->holds = event->has_report;
-    member->fetching = false;
-    coord_progress(c, event->rank);
-}
 
 void coord_fence_start(struct coord *c) {
     c->view++;
     c->phase = PHASE_FENCING;
     c->fence_at = c->now_ns;
     c->suspicion_count = 0;
-    for (uint32_t rank = 0; rank < c->rank_count; rank++) {
-        c->members[rank].fenced = false;
-        c->members[rank].holds = false;
+    c->restoring = c->whole = c->replan = false;
+    if (c->recovering) coord_saves_drop(c);
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++) {
+        struct coord_rank *r = &c->ranks[rank];
+        if (r->place == PLACE_READY) {
+            r->place = PLACE_MEMBER;
+            r->entering = c->members[rank] = true;
+            r->join = (struct coord_join){0};
+            r->heard_at = c->now_ns;
+        }
+        r->fenced = c->candidates[rank] = false;
+        for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++)
+            c->holdings[coord_pair_at(c, rank, chunk)] = (struct coord_holding){0};
     }
-    coord_push_live(c, (struct coord_action){.kind = COORD_FENCE, .view = c->view});
+    coord_push(c, COORD_FENCE);
 }
 
-static bool all_fenced(const struct coord *c) {
-    for (uint32_t rank = 0; rank < c->rank_count; rank++)
-        if (c->live[rank] && !c->members[rank].fenced) return false;
+/* The pairs of an answer; false after STOP. */
+static bool enter_pairs(struct coord *c, uint32_t rank, const struct coord_fenced *fenced) {
+    for (uint32_t i = 0; i < fenced->pair_count; i++) {
+        const struct coord_fenced_pair *pair = &fenced->pairs[i];
+        struct coord_holding *holding = NULL;
+        if (pair->chunk < c->config.chunks) holding = &c->holdings[coord_pair_at(c, rank, pair->chunk)];
+        if (holding == NULL || holding->answered) {
+            coord_stop(c, PAWL_INTERNAL, "an answer to a fence with a chunk twice, or of no model");
+            return false;
+        }
+        if (pair->has_report && pair->report.iteration != pair->version) {
+            coord_stop(c, PAWL_INTERNAL, "a report of an impossible iteration");
+            return false;
+        }
+        *holding = (struct coord_holding){.answered = true, .answer = *pair};
+    }
     return true;
 }
 
-static bool stage_is_held(const struct coord *c, uint32_t stage) {
-    for (uint32_t rank = stage; rank < c->rank_count; rank += c->config.stages)
-        if (c->live[rank] && c->members[rank].holds) return true;
-    return false;
+static void enter_takeover(struct coord *c, uint32_t rank, const struct coord_fenced *fenced) {
+    if (fenced->shift < 0 || fenced->shift > COORD_SHIFT_MAX) {
+        coord_stop(c, PAWL_INTERNAL, "an answer to a fence with impossible exponents");
+        return;
+    }
+    c->ranks[rank].optimistic = fenced->optimistic;
+    c->ranks[rank].shift = fenced->shift;
+    for (uint32_t i = 0; i < fenced->save_count && !coord_over(c); i++)
+        coord_saves_recover(c, rank, &fenced->saves[i]);
+    if (!fenced->has_durable || (c->has_durable && fenced->durable <= c->durable)) return;
+    c->has_durable = true;
+    c->durable = fenced->durable;
 }
 
-static bool every_stage_is_held(const struct coord *c) {
-    for (uint32_t stage = 0; stage < c->config.stages; stage++)
-        if (!stage_is_held(c, stage)) return false;
+void coord_on_fenced(struct coord *c, const struct coord_event *event) {
+    if (event->view < c->view) return;
+    struct coord_rank *r = &c->ranks[event->rank];
+    if (event->view > c->view || c->phase != PHASE_FENCING || r->fenced) {
+        coord_stop(c, PAWL_INTERNAL, "an answer to a fence that was not asked for");
+        return;
+    }
+    if (event->fenced == NULL) {
+        coord_stop(c, PAWL_INTERNAL, "an answer to a fence that says nothing");
+        return;
+    }
+    if (!enter_pairs(c, event->rank, event->fenced)) return;
+    if (c->recovering) enter_takeover(c, event->rank, event->fenced);
+    r->fenced = true;
+    coord_progress(c, event->rank);
+}
+
+/* Decisions go to all before a fence, so the newest version anybody has is the final one. The shift and the
+ * optimism are the members'; a rank that only copied a chunk yet says 0 and careful. */
+static void take_over(struct coord *c) {
+    size_t pairs = (size_t)c->config.ranks * c->config.chunks;
+    c->recovering = false;
+    for (size_t pair = 0; pair < pairs; pair++) {
+        const struct coord_holding *holding = &c->holdings[pair];
+        if (!holding->answered) continue;
+        c->running_once = true;
+        if (holding->answer.version > c->final) c->final = holding->answer.version;
+    }
+    if (c->final > c->config.final_version) {
+        coord_stop(c, PAWL_INTERNAL, "a rank's final version is beyond the last one");
+        return;
+    }
+    if (c->has_durable && c->durable > c->final) c->has_durable = false; /* it turned out to be damaged */
+    if (c->stopping && c->running_once && c->final < c->target) c->target = c->final + 1;
+    c->optimistic = false;
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++) {
+        const struct coord_rank *r = &c->ranks[rank];
+        bool has_final = false;
+        for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++) {
+            const struct coord_holding *holding = &c->holdings[coord_pair_at(c, rank, chunk)];
+            has_final = has_final || (holding->answered && holding->answer.version == c->final);
+        }
+        if (!has_final) continue;
+        c->optimistic = c->optimistic || r->optimistic;
+        if (r->shift > c->shift) c->shift = r->shift;
+    }
+    coord_saves_recovered(c);
+}
+
+/* Who has the final version, and the gradient made of it; false after STOP. */
+static bool judge_pair(struct coord *c, uint32_t rank, uint32_t chunk) {
+    size_t pair = coord_pair_at(c, rank, chunk);
+    struct coord_holding *holding = &c->holdings[pair];
+    c->has_state[pair] = false;
+    if (!holding->answered) return true;
+    c->event_rank = rank;
+    if (holding->answer.version > c->final) {
+        coord_stop(c, PAWL_INTERNAL, "a rank's final version is newer than the coordinator's");
+        return false;
+    }
+    if (holding->answer.version < c->final) return true;
+    c->has_state[pair] = true;
+    holding->grad = holding->answer.has_report;
+    return !holding->grad || coord_report_enter(c, chunk, &holding->answer.report);
+}
+
+static bool is_lost(const struct coord *c, uint32_t chunk) {
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++)
+        if (c->has_state[coord_pair_at(c, rank, chunk)]) return false;
     return true;
+}
+
+static void ask_for_plan(struct coord *c) {
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++)
+        c->candidates[rank] = c->members[rank] && (c->with_leaving || !c->ranks[rank].leaving);
+    c->phase = PHASE_PLANNING;
+    coord_push(c, COORD_PLAN);
 }
 
 static void fence_end(struct coord *c) {
-    if (c->final == c->target || !every_stage_is_held(c)) {
-        go_restart(c);
+    if (c->recovering) take_over(c);
+    if (coord_over(c)) return;
+    coord_reports_clear(c);
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++)
+        for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++)
+            if (!judge_pair(c, rank, chunk)) return;
+    for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++) {
+        if (!is_lost(c, chunk)) continue;
+        c->phase = PHASE_FINDING;
+        coord_push(c, COORD_FIND);
         return;
     }
-    struct coord_outcome outcome = coord_judge(c);
-    if (!outcome.redo) {
-        go_settle(c, &outcome);
-        return;
-    }
-    if (c->shift + SHIFT_STEP > SHIFT_MAX) {
-        coord_stop(c, PAWL_INTERNAL, "gradient sums overflow whatever the exponents");
-        return;
-    }
-    c->shift += SHIFT_STEP;
-    c->optimistic = coord_next_optimistic(c, &outcome);
-    c->idle_fences = 0;
-    go_restart(c);
+    ask_for_plan(c);
 }
 
-static bool all_ready(const struct coord *c) {
-    for (uint32_t rank = 0; rank < c->rank_count; rank++)
-        if (c->live[rank] && !c->members[rank].ready) return false;
+/* Is this the answer of the driver that is awaited? */
+static bool is_awaited(struct coord *c, const struct coord_event *event, enum coord_phase phase) {
+    if (event->view < c->view) return false;
+    if (event->view == c->view && c->phase == phase) return true;
+    coord_stop(c, PAWL_INTERNAL, "an answer of the driver that was not asked for");
+    return false;
+}
+
+/* Nobody has to load what nothing will be made of. */
+static bool ends_at_found(const struct coord *c) {
+    return c->restoring && c->found > 0 && (c->stopping || c->found == c->config.final_version);
+}
+
+void coord_on_found(struct coord *c, const struct coord_event *event) {
+    if (!is_awaited(c, event, PHASE_FINDING)) return;
+    if (!event->ok) {
+        coord_stop(c, event->code != PAWL_OK ? event->code : PAWL_STAGE_LOST,
+                   coord_keep(c, event->why, "a chunk has no live holder, and there is no durable step"));
+        return;
+    }
+    if (event->version > c->config.final_version) {
+        coord_stop(c, PAWL_ARGUMENT, "the newest durable step is beyond the last one that is asked for");
+        return;
+    }
+    c->found = event->version;
+    c->restoring = true;
+    if (!ends_at_found(c)) ask_for_plan(c);
+}
+
+static bool somebody_leaves(const struct coord *c) {
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++)
+        if (c->members[rank] && c->ranks[rank].leaving) return true;
+    return false;
+}
+
+/* No plan: with those that leave, then with more workers. */
+static void do_without_plan(struct coord *c, const struct coord_event *event) {
+    if (event->code != PAWL_OK && event->code != PAWL_STAGE_LOST) {
+        coord_stop(c, event->code, coord_keep(c, event->why, "there is no plan"));
+        return;
+    }
+    if (!c->with_leaving && somebody_leaves(c)) {
+        c->with_leaving = true;
+        coord_on_stopping(c);
+        ask_for_plan(c);
+        return;
+    }
+    uint32_t there = 0;
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++) there += c->candidates[rank];
+    struct coord_action *need = coord_push(c, COORD_NEED);
+    need->need = there < c->config.chunks ? c->config.chunks - there : 1;
+    need->why = coord_keep(c, event->why, "too few workers are left");
+    if (!c->needing) c->need_at = c->now_ns;
+    c->needing = true;
+    c->phase = PHASE_NEEDING;
+}
+
+static bool is_whole(const struct coord *c, const bool *holds, const uint32_t *own) {
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++) {
+        bool any = own[rank] != COORD_NOBODY;
+        if (any && (own[rank] >= c->config.chunks || !holds[coord_pair_at(c, rank, own[rank])])) return false;
+        for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++)
+            any = any || holds[coord_pair_at(c, rank, chunk)];
+        if (any && !c->candidates[rank]) return false;
+    }
+    for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++) {
+        bool owned = false;
+        for (uint32_t rank = 0; rank < c->config.ranks; rank++) owned = owned || own[rank] == chunk;
+        if (!owned) return false;
+    }
     return true;
 }
 
-static void start(struct coord *c) {
-    c->view = 1;
-    if (c->final < c->target) {
-        go_restart(c);
-        return;
-    }
-    c->phase = PHASE_RUNNING; /* nothing to train: only the last save may be left */
-    coord_clocks_restart(c);
+void coord_on_planned(struct coord *c, const struct coord_event *event) {
+    if (!is_awaited(c, event, PHASE_PLANNING)) return;
+    if (!event->ok)
+        do_without_plan(c, event);
+    else if (event->holds == NULL || event->own == NULL || !is_whole(c, event->holds, event->own))
+        coord_stop(c, PAWL_INTERNAL, "a plan with a chunk that nobody saves, or a rank that is not there");
+    else
+        coord_go(c, event->holds, event->own);
+}
+
+static bool all_fenced(const struct coord *c) {
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++)
+        if (c->members[rank] && !c->ranks[rank].fenced) return false;
+    return true;
+}
+
+static uint32_t count_at(const struct coord *c, enum coord_place place) {
+    uint32_t count = 0;
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++) count += c->ranks[rank].place == place;
+    return count;
+}
+
+static bool can_start(const struct coord *c) {
+    uint32_t starting = count_at(c, PLACE_STARTING);
+    if (starting == 0) return c->ever_started;
+    return c->begin && count_at(c, PLACE_READY) > 0;
 }
 
 void coord_fence_advance(struct coord *c) {
-    if (c->phase == PHASE_STARTING && all_ready(c)) start(c);
+    if (ends_at_found(c)) {
+        coord_go_back(c);
+        c->target = c->final;
+        coord_finish(c);
+        return;
+    }
+    if (c->phase == PHASE_STARTING && can_start(c)) coord_fence_start(c);
+    if (c->phase == PHASE_NEEDING && count_at(c, PLACE_READY) > 0) coord_fence_start(c);
     if (c->phase == PHASE_FENCING && all_fenced(c)) fence_end(c);
 }

@@ -26,8 +26,10 @@ struct conduct_note {
     bool ahead;
     /* SALVAGE: contributions (micro-batch of a chunk) of the broken iteration: kept, and to be done again */
     uint64_t kept, redone;
-    const char
-        *why; /* FENCE: what it is for: "start", "a worker died", "undo", "redo", "join", "leave", ... */
+    /* FENCE: what it is for: "start", "takeover", "a worker died", "undo", "redo", "join", "leave", "better
+     * plan", "nobody got on". SALVAGE: why nothing was kept though it should have been (a mistake of ours
+     * that cost time and no bits), else null. */
+    const char *why;
 };
 
 struct conduct_hooks {
@@ -64,8 +66,8 @@ void conduct_begin(struct conduct *c, int64_t now_ns); /* do not wait for ranks 
 /* What `rank` has sent. */
 void conduct_message(struct conduct *c, uint32_t rank, const struct message *m, int64_t now_ns);
 void conduct_exit(struct conduct *c, uint32_t rank, int64_t now_ns);
-/* Answer to find. `incarnation` is durably begun. resume_incarnation 0: nothing was saved, begin anew.
- * code not OK: there is no way on, `why`. */
+/* Answer to find, not from within a hook. `incarnation` is durably begun. resume_incarnation 0: nothing was
+ * saved, begin anew. code not OK: there is no way on, `why`. */
 void conduct_found(struct conduct *c, uint64_t view, uint64_t version, uint64_t resume_incarnation,
                    uint64_t incarnation, pawl_code code, const char *why, int64_t now_ns);
 void conduct_tick(struct conduct *c, int64_t now_ns);

@@ -25,7 +25,8 @@ enum message_kind {
     MESSAGE_SAVE,    /* version, chunk, part, parts */
     MESSAGE_DURABLE, /* version */
     MESSAGE_FORGET,  /* version */
-    MESSAGE_PREPARE, /* rank = who takes, peer = from whom, chunk, version: told to both */
+    MESSAGE_PREPARE, /* rank = who takes, peer = from whom, chunk, view, version: told to both; one that is
+                        not a member yet hears of the view only so */
     MESSAGE_INJECT,  /* iteration, text = what (run/inject.h) */
     MESSAGE_LEAVE,   /* nothing is left for you to do: end saves, go, exit code 0 */
     MESSAGE_FINISH,
