@@ -23,8 +23,8 @@
 
 static char folder[PATH_MAX];
 static _Atomic(const struct worker *) subject;
-static _Atomic int file = -1;      /* being written */
-static _Atomic int answering;      /* thread that is to write its stack; 0: it has */
+static _Atomic int file = -1; /* being written */
+static _Atomic int answering; /* thread that is to write its stack; 0: it has */
 static _Atomic bool under_way;
 
 /* Text without stdio: the handler may have interrupted it. */

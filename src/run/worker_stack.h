@@ -1,5 +1,5 @@
-/* A worker's own word when it hangs: on SIGUSR2 the stacks of all its threads, and its last instruction, go to
- * a file in the folder that PAWL_EVIDENCE names (run/launch_witness.c asks and collects).
+/* A worker's own word when it hangs: on SIGUSR2 the stacks of all its threads, and its last instruction, go
+ * to a file in the folder that PAWL_EVIDENCE names (run/launch_witness.c asks and collects).
  *
  * The file is PAWL_EVIDENCE/rank-RANK.PID; it appears when it is complete. Everything is done in the signal
  * handler, with calls that are safe there: the main thread may hang anywhere, also with locks held. Without

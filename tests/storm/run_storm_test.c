@@ -302,7 +302,7 @@ static void make_spec(struct cluster *c, const char *data) {
              "pipelines_max: %u}\n"
              "optimizer: {lr: %s, clip_norm: %s}\n"
              "save: {every: %llu, in_flight: %llu, keep: %llu}\n"
-             "failure: {timeout_s: 0.04}\n",
+             "failure: {timeout_s: 0.3}\n",
              (unsigned long long)(3 + rng_below(&c->rng, 10)), (unsigned long long)rng_below(&c->rng, 1000),
              stages + (uint32_t)rng_below(&c->rng, 2), chance(c, 2) ? "true" : "false",
              chance(c, 2) ? "0.1" : "0", data, pipelines, stages,
@@ -331,11 +331,6 @@ static char *make_data(void) {
     }
     close(fd);
     return path;
-}
-
-static uint64_t number_from(const char *name, uint64_t otherwise) {
-    const char *text = getenv(name);
-    return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
 static void open_cluster(struct cluster *c, const char *data) {

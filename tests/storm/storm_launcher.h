@@ -120,7 +120,7 @@ static void take_note(struct cluster *c, const struct conduct_note *n) {
     if (n->kind == CONDUCT_NOTE_PLAN) c->total.moved += n->moves;
     if (n->kind == CONDUCT_NOTE_FENCE) SHOW(c, "fence: %s", n->why);
     if (n->kind != CONDUCT_NOTE_SALVAGE) return;
-    if (n->why != NULL) fail_seed(c, n->why);
+    if (n->why != NULL && n->why[0] != 0) fail_seed(c, n->why);
     c->total.kept += n->kept;
     c->total.redone += n->redone;
     SHOW(c, "salvage: %llu kept, %llu redone", (unsigned long long)n->kept, (unsigned long long)n->redone);
