@@ -88,8 +88,12 @@ static void tell_members(struct conduct *c, const struct message *m) {
 
 static void tell_prepare(struct conduct *c, const struct coord_action *a) {
     uint32_t both[2] = {a->rank, a->peer};
-    struct message m = {
-        .kind = MESSAGE_PREPARE, .rank = a->rank, .peer = a->peer, .chunk = a->chunk, .version = a->version};
+    struct message m = {.kind = MESSAGE_PREPARE,
+                        .rank = a->rank,
+                        .peer = a->peer,
+                        .chunk = a->chunk,
+                        .view = coord_view(c->coord),
+                        .version = a->version};
     conduct_introduce(c, both, 2);
     conduct_tell(c, both, 2, &m);
 }
