@@ -94,10 +94,10 @@ pawl_code fleet_init(struct launch *l, struct pawl_error *e) {
 }
 
 void fleet_close(struct launch *l) {
+    admin_close(l);
+    if (l->workers != NULL && l->progress != NULL) witness_close(l);
     if (l->workers != NULL) fleet_end(l, false);
     find_close(l);
-    admin_close(l);
-    witness_close(l);
     if (l->epoll_fd >= 0) close(l->epoll_fd);
     if (l->signal_fd >= 0) close(l->signal_fd);
     for (uint32_t r = 0; l->workers != NULL && r < l->ranks; r++) {

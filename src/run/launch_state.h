@@ -83,16 +83,12 @@ struct launch_relay {
 struct launch_find; /* launch_find.c */
 struct launch_admin;
 
-/* The evidence file that is being made, if any. */
+struct witness_work; /* launch_witness.c */
+
 struct launch_witness {
     char folder[SPEC_TEXT_MAX + 64]; /* absolute; workers leave their stacks there. "": none can be made */
-    uint32_t number;                 /* of the file; 0: none is being made */
-    int64_t end_ns;
-    char why[256];
-    struct bytes *texts; /* [ranks] what is known without the worker; empty: no worker */
-    pid_t *pids;         /* [ranks] */
-    bool *asked;         /* [ranks] for its stack */
-    bool *victims;       /* [ranks] to be killed when it is done */
+    struct witness_work *work;       /* the file that is being made; null: none */
+    bool *victims;                   /* [ranks] to be killed when it is done */
 };
 
 /* Since a worker's death, until the others work again. */
@@ -205,6 +201,7 @@ void witness_close(struct launch *l);
 /* Kills a worker that hangs, after a look at everybody (a bounded time). */
 void witness_kill(struct launch *l, uint32_t rank, const char *why);
 void witness_look(struct launch *l, const char *why); /* without killing anybody */
+void witness_wait(struct launch *l);                  /* until the file under way is written */
 void witness_exited(struct launch *l, uint32_t rank);
 void witness_tick(struct launch *l, int64_t now_ns);
 
