@@ -48,7 +48,6 @@ struct launch_worker {
     bool child;  /* of ours; else it came with pawl join */
     bool gone;   /* the coordinator has been told EXIT; the process may not be quite over */
     bool ready;  /* READY was passed on */
-    bool known;  /* to the coordinator: what it says of this rank is of this process, not of the one before */
     bool member; /* of the last GO */
     bool leaving;
     bool left;                /* was sent LEAVE: its end is none that matters */
@@ -64,6 +63,7 @@ struct launch_worker {
     int64_t beat_ns, progress_ns;
     /* of the place, over processes */
     int64_t came_ns;
+    uint32_t unknown;   /* processes the coordinator was told of and has not confirmed: it means one before */
     uint32_t respawned; /* times it was started again because failure.respawn says so */
     uint32_t flaps;     /* deaths soon after coming, in a row */
     int64_t hold_ns;    /* nobody takes the place before */
@@ -176,6 +176,7 @@ void fleet_give_up(struct launch *l, pawl_code code, const char *format, ...)
 /* launch_relay.c */
 pawl_code relay_start(struct launch *l, struct pawl_error *e);
 void relay_say(struct launch *l, const struct link_frame *f);
+void relay_started(struct launch *l, uint32_t rank); /* a process took the place */
 void relay_receive(struct launch *l);
 void relay_exited(struct launch *l); /* its process has ended */
 void relay_tick(struct launch *l, int64_t now_ns);
