@@ -378,6 +378,7 @@ void conduct_message(struct conduct *c, uint32_t rank, const struct message *m, 
 }
 
 void conduct_started(struct conduct *c, uint32_t rank, int64_t now_ns) {
+    if (rank < c->ranks) c->rank[rank].at = (struct message_at){0};
     step(c, (struct coord_event){.kind = COORD_STARTED, .now_ns = now_ns, .rank = rank});
 }
 
@@ -393,7 +394,6 @@ void conduct_exit(struct conduct *c, uint32_t rank, int64_t now_ns) {
     r->asked_join = r->had_go = false;
     replan_exited(c->replan, rank);
     step(c, (struct coord_event){.kind = COORD_EXIT, .now_ns = now_ns, .rank = rank});
-    r->at = (struct message_at){0};
 }
 
 void conduct_found(struct conduct *c, uint64_t view, uint64_t version, uint64_t resume_incarnation,
