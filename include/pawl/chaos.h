@@ -57,7 +57,8 @@ struct pawl_chaos_report {
 pawl_code pawl_chaos(const struct pawl_chaos_options *options, struct pawl_chaos_report *report,
                      struct pawl_error *e);
 
-/* The report as one JSON object by the names of its fields, with a newline; malloc'ed, null without memory. */
+/* The report as one JSON object by the names of its fields, with a newline; malloc'ed, null without memory.
+ */
 char *pawl_chaos_report_json(const struct pawl_chaos_report *report);
 char *pawl_chaos_run_json(const struct pawl_chaos_run *run);
 

@@ -37,13 +37,15 @@ static const struct argp_option option_list[] = {
 };
 
 static const char doc[] =
-    "Run the job that SPEC.yaml describes again and again under random faults, resume it whenever it ends, and "
+    "Run the job that SPEC.yaml describes again and again under random faults, resume it whenever it ends, "
+    "and "
     "check every promise: the same weights, no durable step lost, nothing stuck, nothing left behind.";
 
-static const char examples[] = "\nExamples:\n"
-                               "  pawl chaos examples/text.yaml --steps 20 --seed 1 --minutes 10\n"
-                               "  pawl chaos examples/text.yaml --steps 20 --seed 1 --first 17 --runs 1 --keep\n"
-                               "\n";
+static const char examples[] =
+    "\nExamples:\n"
+    "  pawl chaos examples/text.yaml --steps 20 --seed 1 --minutes 10\n"
+    "  pawl chaos examples/text.yaml --steps 20 --seed 1 --first 17 --runs 1 --keep\n"
+    "\n";
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     struct arguments *a = state->input;
@@ -157,7 +159,8 @@ static int run(struct arguments *a) {
     struct pawl_chaos_options *o = &a->options;
     struct pawl_chaos_report report;
     struct pawl_error e = {0};
-    if (a->problem.text[0] != 0) return cli_error(PAWL_ARGUMENT, "%s; see pawl chaos --help", a->problem.text);
+    if (a->problem.text[0] != 0)
+        return cli_error(PAWL_ARGUMENT, "%s; see pawl chaos --help", a->problem.text);
     if (a->help) return cli_chaos_help(stdout);
     if (o->spec_path == NULL)
         return cli_error(PAWL_ARGUMENT, "the spec is missing: pawl chaos SPEC.yaml; see pawl chaos --help");

@@ -16,10 +16,10 @@
 /* A call is stuck when it lasts longer than all its deadlines together: a start and an end; so many times the
  * undisturbed run, for slow workers and work done again; for each fault the longest way out that the spec's
  * timeout leads to (silence, a fence that nobody answers, a restore, an idle view fenced three times). */
-#define LIMIT_BASE_S       60.0
-#define LIMIT_REFERENCES   20.0
-#define LIMIT_TIMEOUTS     60.0
-#define REFERENCE_LIMIT_S  (24 * 3600.0)
+#define LIMIT_BASE_S      60.0
+#define LIMIT_REFERENCES  20.0
+#define LIMIT_TIMEOUTS    60.0
+#define REFERENCE_LIMIT_S (24 * 3600.0)
 
 /* Calls beyond those that a fault may have ended: the first, and the resumes after it. */
 #define CALLS_MORE 4u
@@ -81,7 +81,8 @@ static pawl_code run_reference(struct chaos *c, struct pawl_error *e) {
     c->reference.count = c->spec.run.steps;
     c->reference.steps = calloc(c->reference.count, sizeof *c->reference.steps);
     if (c->reference.steps == NULL)
-        return error_set(e, PAWL_MEMORY, 0, "no memory for %llu steps", (unsigned long long)c->reference.count);
+        return error_set(e, PAWL_MEMORY, 0, "no memory for %llu steps",
+                         (unsigned long long)c->reference.count);
     snprintf(dir, sizeof dir, "%s/undisturbed", c->root);
     struct chaos_call call = call_of(c, dir, NULL);
     int64_t begin = clock_now_ns();
@@ -94,8 +95,9 @@ static pawl_code run_reference(struct chaos *c, struct pawl_error *e) {
     code = chaos_read_log(dir, &seen, NULL, &c->reference, e);
     if (code == PAWL_OK) code = chaos_read_report(dir, &final_step, c->reference.weights_sha256, e);
     if (code == PAWL_OK && (seen.problem[0] != 0 || final_step != c->spec.run.steps || end.orphan))
-        code = error_set(e, PAWL_INTERNAL, 0, "the undisturbed run is not as promised: %s",
-                         seen.problem[0] != 0 ? seen.problem : "it ended before its last step, or not at all");
+        code =
+            error_set(e, PAWL_INTERNAL, 0, "the undisturbed run is not as promised: %s",
+                      seen.problem[0] != 0 ? seen.problem : "it ended before its last step, or not at all");
     remove_folder(dir);
     return code;
 }
@@ -114,7 +116,8 @@ struct run { /* one run under way */
 static bool fired_now(const struct run *r, enum inject_kind kind, bool launcher) {
     for (uint32_t i = 0; i < r->plan.faults.count; i++) {
         const struct inject *f = &r->plan.faults.items[i];
-        if (f->fired && !r->before[i] && f->kind == kind && (!launcher || f->rank >= INJECT_LAUNCHER)) return true;
+        if (f->fired && !r->before[i] && f->kind == kind && (!launcher || f->rank >= INJECT_LAUNCHER))
+            return true;
     }
     return false;
 }
@@ -131,7 +134,8 @@ static bool too_few(const struct run *r) {
     for (uint32_t i = 0; i < r->plan.faults.count; i++) {
         const struct inject *f = &r->plan.faults.items[i];
         lost += f->fired && f->rank < INJECT_LAUNCHER &&
-                (f->kind == INJECT_KILL || f->kind == INJECT_TERM || f->kind == INJECT_STOP || f->kind == INJECT_NET);
+                (f->kind == INJECT_KILL || f->kind == INJECT_TERM || f->kind == INJECT_STOP ||
+                 f->kind == INJECT_NET);
     }
     return lost + r->chaos->spec.parallel.stages > ranks;
 }

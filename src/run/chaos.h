@@ -14,11 +14,11 @@
 
 struct chaos_plan {
     struct inject_set faults;
-    uint32_t respawn;        /* failure.respawn of the run */
-    bool barrier;            /* parallel.barrier of the run */
-    double fault_s;          /* how long all that is not for ever lasts, together */
-    uint32_t ends;           /* faults that may end a call: power cuts, notices to the launcher, lasting disks */
-    uint32_t mortal;         /* faults that may cost a worker its life */
+    uint32_t respawn; /* failure.respawn of the run */
+    bool barrier;     /* parallel.barrier of the run */
+    double fault_s;   /* how long all that is not for ever lasts, together */
+    uint32_t ends;    /* faults that may end a call: power cuts, notices to the launcher, lasting disks */
+    uint32_t mortal;  /* faults that may cost a worker its life */
     struct bytes text, sets; /* terminated */
 };
 /* Free with chaos_plan_close, also after a failure (MEMORY). */
@@ -38,9 +38,9 @@ struct chaos_call {
     double limit_s;                /* a call that lasts longer is stuck */
 };
 struct chaos_end {
-    bool stuck;  /* was ended by us */
-    int status;  /* of waitpid */
-    bool orphan; /* a process of its session was still there */
+    bool stuck;     /* was ended by us */
+    int status;     /* of waitpid */
+    bool orphan;    /* a process of its session was still there */
     char last[256]; /* last line on its standard error output */
 };
 /* Runs it to its end, and until no process of its session is left. */
@@ -60,18 +60,19 @@ struct chaos_reference {
 };
 void chaos_reference_close(struct chaos_reference *r);
 
-struct chaos_seen { /* of a run, over its calls */
-    long log_at;       /* how far the log has been read */
-    uint64_t durable;  /* newest step that was acknowledged */
-    bool finished;     /* the last step is there and durable */
+struct chaos_seen {   /* of a run, over its calls */
+    long log_at;      /* how far the log has been read */
+    uint64_t durable; /* newest step that was acknowledged */
+    bool finished;    /* the last step is there and durable */
     uint32_t lost, joined, restored;
     char problem[512]; /* first promise broken; empty: none */
 };
 void chaos_problem(struct chaos_seen *seen, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Reads what the log got since, checks every line; `reference` null: of the reference itself, which is
  * filled. */
-pawl_code chaos_read_log(const char *run_dir, struct chaos_seen *seen, const struct chaos_reference *reference,
-                         struct chaos_reference *fill, struct pawl_error *e);
+pawl_code chaos_read_log(const char *run_dir, struct chaos_seen *seen,
+                         const struct chaos_reference *reference, struct chaos_reference *fill,
+                         struct pawl_error *e);
 /* The report of a finished call: weights and last step. `weights` has 65 bytes. */
 pawl_code chaos_read_report(const char *run_dir, uint64_t *final_step, char *weights, struct pawl_error *e);
 

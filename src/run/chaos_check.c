@@ -68,8 +68,8 @@ static void see_step(struct reading *r, const cJSON *event) {
     }
     const struct chaos_step *want = &r->reference->steps[at];
     if (want->known && (!same(want->loss, loss) || !same(want->norm, norm)))
-        chaos_problem(r->seen, "step %zu: loss %.17g and norm %.17g, undisturbed %.17g and %.17g", at + 1, loss,
-                      norm, want->loss, want->norm);
+        chaos_problem(r->seen, "step %zu: loss %.17g and norm %.17g, undisturbed %.17g and %.17g", at + 1,
+                      loss, norm, want->loss, want->norm);
 }
 
 /* Everybody goes on from `step`, which no acknowledged step may be newer than. */
@@ -80,7 +80,8 @@ static void see_return(struct reading *r, const char *what, double step) {
 }
 
 static void see_failed(struct reading *r, const cJSON *event) {
-    static const char *const wrong[] = {"INTERNAL", "PLAN", "DIVERGED", "FORMAT", "FOREIGN", "ARGUMENT", "SPEC"};
+    static const char *const wrong[] = {"INTERNAL", "PLAN",     "DIVERGED", "FORMAT",
+                                        "FOREIGN",  "ARGUMENT", "SPEC"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         if (strcmp(text_of(event, "code"), wrong[i]) == 0)
             chaos_problem(r->seen, "a worker failed with %s: %s", wrong[i], text_of(event, "error"));
@@ -122,8 +123,9 @@ static FILE *open_in(const char *run_dir, const char *name, struct pawl_error *e
     return f;
 }
 
-pawl_code chaos_read_log(const char *run_dir, struct chaos_seen *seen, const struct chaos_reference *reference,
-                         struct chaos_reference *fill, struct pawl_error *e) {
+pawl_code chaos_read_log(const char *run_dir, struct chaos_seen *seen,
+                         const struct chaos_reference *reference, struct chaos_reference *fill,
+                         struct pawl_error *e) {
     struct reading r = {seen, reference, fill};
     struct pawl_error why = {.code = PAWL_OK};
     FILE *f = open_in(run_dir, "log.jsonl", &why);
@@ -154,13 +156,14 @@ pawl_code chaos_read_report(const char *run_dir, uint64_t *final_step, char *wei
     fclose(f);
     cJSON *report = cJSON_ParseWithLength(text, size);
     double step = -1;
-    bool good = number_of(report, "final_step", &step) && step >= 0 &&
-                strlen(text_of(report, "weights_sha256")) < 65;
+    bool good =
+        number_of(report, "final_step", &step) && step >= 0 && strlen(text_of(report, "weights_sha256")) < 65;
     if (good) {
         *final_step = (uint64_t)step;
         snprintf(weights, 65, "%s", text_of(report, "weights_sha256"));
     }
     cJSON_Delete(report);
     return good ? PAWL_OK
-                : error_set(e, PAWL_FORMAT, 0, "%s/report.json holds no final_step and weights_sha256", run_dir);
+                : error_set(e, PAWL_FORMAT, 0, "%s/report.json holds no final_step and weights_sha256",
+                            run_dir);
 }

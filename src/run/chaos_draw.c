@@ -1,8 +1,8 @@
 /* The faults of one chaotic run.
  *
  * Drawn in groups, since failures come together: one fault; two at the same step; a worker that dies and
- * another that joins; a stage that loses every replica; the end of the launcher, of everything, or a notice to
- * it. Half of the points are the default of their fault, half any point of the process. What lasts, lasts
+ * another that joins; a stage that loses every replica; the end of the launcher, of everything, or a notice
+ * to it. Half of the points are the default of their fault, half any point of the process. What lasts, lasts
  * between a tenth of the timeout and three timeouts, so that some of it is noticed and some is not. */
 #include <stdio.h>
 #include <string.h>
@@ -37,9 +37,7 @@ static void append_point(struct drawer *d, char *text, enum fault_who who) {
     snprintf(text + used, INJECT_TEXT_BYTES - used, ":%s", fault_name(point));
 }
 
-static double draw_seconds(struct drawer *d) {
-    return d->spec->failure.timeout_s * (1 + below(d, 30)) / 10;
-}
+static double draw_seconds(struct drawer *d) { return d->spec->failure.timeout_s * (1 + below(d, 30)) / 10; }
 
 /* Mostly a worker that there is from the start; sometimes a place that only a join fills. */
 static uint32_t draw_rank(struct drawer *d) {

@@ -54,7 +54,8 @@ static void put_indented(struct bytes *out, const char *text, size_t size, const
         const char *end = memchr(text, '\n', size);
         size_t line = end != NULL ? (size_t)(end - text) : size;
         bytes_put(out, indent, strlen(indent));
-        for (size_t i = 0; i < line; i++) /* what cannot be printed may be in a file that another process wrote */
+        for (size_t i = 0; i < line;
+             i++) /* what cannot be printed may be in a file that another process wrote */
             bytes_put_u8(out, (uint8_t)text[i] >= 0x20 || text[i] == '\t' ? (uint8_t)text[i] : '?');
         bytes_put_u8(out, '\n');
         size -= end != NULL ? line + 1 : line;
@@ -84,7 +85,8 @@ static void put_thread(struct bytes *out, pid_t pid, const char *thread) {
     if (!read_proc(pid, name, text, sizeof text)) return;
     const char *begin = strchr(text, '('), *after = strrchr(text, ')');
     if (begin == NULL || after == NULL || after[1] != ' ') return;
-    bytes_printf(out, "  thread %s (%.*s): state %c\n", thread, (int)(after - begin - 1), begin + 1, after[2]);
+    bytes_printf(out, "  thread %s (%.*s): state %c\n", thread, (int)(after - begin - 1), begin + 1,
+                 after[2]);
     put_file(out, pid, thread, "wchan");
     put_file(out, pid, thread, "syscall");
     put_file(out, pid, thread, "stack");
@@ -114,11 +116,12 @@ void evidence_describe(const struct evidence_worker *w, struct bytes *out) {
     if (w->stage != UINT32_MAX) bytes_printf(out, ", pipeline %u, stage %u", w->pipeline, w->stage);
     bytes_printf(out, ", phase %s, %s\n", coord_work_name(w->work), w->busy ? "busy" : "waiting");
     if (at->op < IR_OP_COUNT)
-        bytes_printf(out,
-                     "  last instruction: %s of chunk %u, micro-batch %u of pipeline %u, place %u in the list, "
-                     "iteration %llu\n",
-                     ir_op_name((enum ir_op)at->op), at->chunk, at->microbatch, at->home, at->position,
-                     (unsigned long long)at->iteration);
+        bytes_printf(
+            out,
+            "  last instruction: %s of chunk %u, micro-batch %u of pipeline %u, place %u in the list, "
+            "iteration %llu\n",
+            ir_op_name((enum ir_op)at->op), at->chunk, at->microbatch, at->home, at->position,
+            (unsigned long long)at->iteration);
     else
         bytes_printf(out, "  last instruction: none yet\n");
     bytes_printf(out, "  progress %llu, made %.3f s ago; last beat %.3f s ago\n",

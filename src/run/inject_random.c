@@ -68,8 +68,8 @@ static pawl_code draw_one(struct inject_set *set, struct rng_stream *rng, const 
                           uint64_t step, uint32_t kept) {
     enum inject_kind kind = (enum inject_kind)rng_below(rng, INJECT_KIND_COUNT);
     if (costs_a_life(kind) && limits->pipelines == 1) kind = INJECT_COORD; /* nobody is to spare */
-    uint32_t rank =
-        costs_a_life(kind) ? draw_mortal(rng, limits, kept) : (uint32_t)rng_below(rng, limits->pipelines * limits->stages);
+    uint32_t rank = costs_a_life(kind) ? draw_mortal(rng, limits, kept)
+                                       : (uint32_t)rng_below(rng, limits->pipelines * limits->stages);
     char text[INJECT_TEXT_BYTES];
     struct inject one;
     draw_text(rng, kind, rank, step, text);

@@ -38,7 +38,7 @@ struct launch_find {
     char **problems;
     uint32_t problem_count;
     /* while a run goes on */
-    uint64_t view; /* asked for */
+    uint64_t view;      /* asked for */
     uint64_t look_view; /* the look under way is for it */
     bool running;
     _Atomic bool stop; /* the run ends: do not wait */
@@ -126,8 +126,7 @@ static pawl_code look(struct launch_find *f, struct pawl_error *e) {
     rundir_close_stores(stores, count);
     if (code != PAWL_OK || f->found || !f->needs_one) return code;
     char damage[512] = "";
-    if (f->problem_count > 0)
-        snprintf(damage, sizeof damage, " (first damage: %.400s)", f->problems[0]);
+    if (f->problem_count > 0) snprintf(damage, sizeof damage, " (first damage: %.400s)", f->problems[0]);
     return error_set(
         e, PAWL_CORRUPT, 0,
         "%s had durable steps, but none can be read now%s: bring them back, or start again from step 0 with "

@@ -176,10 +176,8 @@ static pawl_code send_faults(struct launch *l, uint32_t rank, struct pawl_error 
 }
 
 static pawl_code send_start(struct launch *l, uint32_t rank, struct pawl_error *e) {
-    struct message m = {.kind = MESSAGE_START,
-                        .rank = rank,
-                        .ranks = l->ranks,
-                        .text = (const char *)l->spec_text.data};
+    struct message m = {
+        .kind = MESSAGE_START, .rank = rank, .ranks = l->ranks, .text = (const char *)l->spec_text.data};
     memcpy(m.run_id, l->dir.run_id, sizeof m.run_id);
     pawl_code code = channel_send(l->workers[rank].process.channel, &m, e);
     if (code == PAWL_OK) code = send_faults(l, rank, e);
@@ -271,8 +269,8 @@ static void receive(struct launch *l, uint32_t rank) {
         if (code == PAWL_OK && !got) return;
         if (code == PAWL_OK) {
             hear_worker(l, rank, frame, size);
-            relay_say(l, &(struct link_frame){
-                             .kind = LINK_FROM, .rank = rank, .data = frame, .data_bytes = size});
+            relay_say(
+                l, &(struct link_frame){.kind = LINK_FROM, .rank = rank, .data = frame, .data_bytes = size});
             continue;
         }
         if (code != PAWL_PEER_LOST) fleet_kill(l, rank, "sent malformed bytes");
@@ -362,8 +360,7 @@ static void tick(struct launch *l) {
 
 static pawl_code start_all(struct launch *l, struct pawl_error *e) {
     pawl_code code = relay_start(l, e);
-    for (uint32_t r = 0; r < spec_ranks(&l->spec) && code == PAWL_OK; r++)
-        code = fleet_start_worker(l, r, e);
+    for (uint32_t r = 0; r < spec_ranks(&l->spec) && code == PAWL_OK; r++) code = fleet_start_worker(l, r, e);
     if (code == PAWL_OK) admin_open(l);
     return code;
 }

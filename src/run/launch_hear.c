@@ -41,8 +41,8 @@ static void hear_saved(struct launch *l, uint32_t rank, const struct message *m)
 
 /* The same words at the same step by another process: the work itself fails, not a machine. */
 static bool comes_again(const struct launch *l, const struct message *m) {
-    return l->failure.code == m->code && l->failure_step == l->report.final_step && m->code != PAWL_PEER_LOST &&
-           strstr(l->failure.text, m->text) != NULL && m->text[0] != 0;
+    return l->failure.code == m->code && l->failure_step == l->report.final_step &&
+           m->code != PAWL_PEER_LOST && strstr(l->failure.text, m->text) != NULL && m->text[0] != 0;
 }
 
 static void hear_failed(struct launch *l, uint32_t rank, const struct message *m) {

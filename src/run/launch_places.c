@@ -25,8 +25,9 @@ static void tell_held(struct launch *l, uint32_t rank, int64_t pause_ns) {
     json_i64(j, "rank", rank);
     json_i64(j, "times", l->workers[rank].flaps);
     json_f64(j, "seconds", (double)pause_ns / 1e9);
-    progress_end(l->progress, "worker %u died soon after it came, %u times now: its place is held off for %.0f s",
-                 rank, l->workers[rank].flaps, (double)pause_ns / 1e9);
+    progress_end(l->progress,
+                 "worker %u died soon after it came, %u times now: its place is held off for %.0f s", rank,
+                 l->workers[rank].flaps, (double)pause_ns / 1e9);
 }
 
 /* Whether it is to be started again by itself. */
@@ -97,7 +98,8 @@ void places_need(struct launch *l, uint32_t count, const char *why) {
         there += here;
         starting += here && !l->workers[r].ready;
     }
-    if (there == 0 && count < spec_ranks(&l->spec)) count = spec_ranks(&l->spec); /* all lost: as at the start */
+    if (there == 0 && count < spec_ranks(&l->spec))
+        count = spec_ranks(&l->spec); /* all lost: as at the start */
     l->needed = count > starting ? count - starting : 0;
     struct json *j = progress_begin(l->progress, "need");
     json_i64(j, "workers", count);

@@ -47,8 +47,7 @@ static void introduce(struct launch *l, bool recover) {
     const struct inject *fault;
     uint32_t at = 0;
     while ((fault = inject_for_coord(&l->injects, &at)) != NULL)
-        relay_say(l,
-                  &(struct link_frame){.kind = LINK_INJECT, .version = fault->step, .text = fault->text});
+        relay_say(l, &(struct link_frame){.kind = LINK_INJECT, .version = fault->step, .text = fault->text});
 }
 
 static pawl_code greet(struct launch *l, struct pawl_error *e) {

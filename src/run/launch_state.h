@@ -50,9 +50,9 @@ struct launch_worker {
     bool ready;  /* READY was passed on */
     bool member; /* of the last GO */
     bool leaving;
-    bool left;           /* was sent LEAVE: its end is none that matters */
-    struct bytes hello;  /* its ADDRESS frame, for a coordinator that takes over */
-    struct bytes readied; /* its READY frame, likewise */
+    bool left;                /* was sent LEAVE: its end is none that matters */
+    struct bytes hello;       /* its ADDRESS frame, for a coordinator that takes over */
+    struct bytes readied;     /* its READY frame, likewise */
     uint32_t pipeline, stage; /* its role by the last GO; LAUNCH_NONE: none */
     /* by its beats */
     uint64_t progress;
@@ -95,8 +95,8 @@ struct launch_witness {
 
 /* Since a worker's death, until the others work again. */
 struct launch_outage {
-    int64_t began_ns; /* 0: none */
-    int64_t go_ns;    /* 0: not yet */
+    int64_t began_ns;   /* 0: none */
+    int64_t go_ns;      /* 0: not yet */
     uint64_t *progress; /* [ranks] of the members at the GO */
 };
 
@@ -107,7 +107,7 @@ struct launch {
     struct progress *progress;
     struct inject_set injects;
     char program[4096];
-    struct bytes spec_text; /* terminated */
+    struct bytes spec_text;        /* terminated */
     struct launch_worker *workers; /* [ranks] */
     uint32_t ranks;                /* places */
     int epoll_fd, signal_fd;
@@ -135,8 +135,8 @@ struct launch {
     uint32_t need_starts; /* started for that since the last decided step */
     /* counting */
     int64_t first_go_ns;
-    uint64_t counted_step;    /* iterations below this one have been counted as trained */
-    int64_t *decided_ns;      /* [report.first_step + ...] when each step of this call was last decided */
+    uint64_t counted_step; /* iterations below this one have been counted as trained */
+    int64_t *decided_ns;   /* [report.first_step + ...] when each step of this call was last decided */
     size_t decided_capacity;
     int64_t iteration_ns, save_ns; /* as last measured; 0: not yet */
     bool grace_told;

@@ -28,10 +28,11 @@ void stop_measured(struct launch *l) {
     json_f64(j, "grace_s", l->spec.failure.grace_s);
     json_f64(j, "iteration_s", (double)l->iteration_ns / 1e9);
     json_f64(j, "save_s", (double)l->save_ns / 1e9);
-    progress_end(l->progress,
-                 "failure.grace_s is %.1f, but an iteration takes %.1f s and a save %.1f s: told to end, this run "
-                 "may leave no newer step than the newest durable one",
-                 l->spec.failure.grace_s, (double)l->iteration_ns / 1e9, (double)l->save_ns / 1e9);
+    progress_end(
+        l->progress,
+        "failure.grace_s is %.1f, but an iteration takes %.1f s and a save %.1f s: told to end, this run "
+        "may leave no newer step than the newest durable one",
+        l->spec.failure.grace_s, (double)l->iteration_ns / 1e9, (double)l->save_ns / 1e9);
 }
 
 void stop_begin(struct launch *l, const char *why) {

@@ -98,7 +98,8 @@ static void note_decided(struct launch *l, const struct coord_action *a) {
 
 static void note_durable(struct launch *l, const struct coord_action *a) {
     int64_t now = clock_now_ns(), decided = decided_at(l, a->version);
-    if (l->has_durable && a->version <= l->report.last_durable_step) return; /* a new coordinator learned it */
+    if (l->has_durable && a->version <= l->report.last_durable_step)
+        return; /* a new coordinator learned it */
     l->report.last_durable_step = a->version;
     l->report.saves++;
     l->has_durable = true;
@@ -187,10 +188,11 @@ static void note_restored(struct launch *l, const struct coord_action *a) {
     json_i64(j, "step", (int64_t)a->version);
     json_i64(j, "lost_iterations", (int64_t)lost);
     json_f64(j, "lost_seconds", seconds);
-    progress_end(l->progress,
-                 "a stage had lost every replica: restored step %llu: %llu iteration%s (%.1f s of work) are done "
-                 "again",
-                 (unsigned long long)a->version, (unsigned long long)lost, lost == 1 ? "" : "s", seconds);
+    progress_end(
+        l->progress,
+        "a stage had lost every replica: restored step %llu: %llu iteration%s (%.1f s of work) are done "
+        "again",
+        (unsigned long long)a->version, (unsigned long long)lost, lost == 1 ? "" : "s", seconds);
 }
 
 /* --- views --- */
