@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "run/conduct_state.h"
 
 /* ---- life ---- */
@@ -115,6 +116,7 @@ static void fence(struct conduct *c, const struct coord_action *a) {
     struct conduct_note note = {.kind = CONDUCT_NOTE_FENCE, .view = a->view, .why = fence_why(c)};
     conduct_claims_clear(c);
     tell_members(c, &m);
+    fault_arrive(FAULT_COORD_FENCE);
     c->hooks.note(c->hooks.context, &note);
 }
 
@@ -147,7 +149,14 @@ static void carry_out(struct conduct *c, const struct coord_action *a) {
                         .parts = a->parts};
     switch (a->kind) {
     case COORD_DECIDE:
+        fault_arrive(FAULT_COORD_DECIDE);
+        tell_members(c, &m);
+        fault_arrive(FAULT_COORD_DECIDED);
+        return;
     case COORD_DURABLE:
+        fault_arrive(FAULT_COORD_DURABLE);
+        tell_members(c, &m);
+        return;
     case COORD_FORGET:
         tell_members(c, &m);
         return;
@@ -162,14 +171,17 @@ static void carry_out(struct conduct *c, const struct coord_action *a) {
         c->hooks.find(c->hooks.context, a->view);
         return;
     case COORD_PLAN:
+        fault_arrive(FAULT_COORD_PLAN);
         c->plan_asked = true;
         return;
     case COORD_GO:
+        fault_arrive(FAULT_COORD_GO);
         conduct_go(c, a, c->list, list_members(c));
         return;
     case COORD_SAVE:
         m.kind = MESSAGE_SAVE;
         conduct_tell(c, &a->rank, 1, &m);
+        fault_arrive(FAULT_COORD_SAVE);
         return;
     case COORD_PREPARE_FOR:
         c->rank[a->rank].asked_join = true;
@@ -378,7 +390,10 @@ void conduct_message(struct conduct *c, uint32_t rank, const struct message *m, 
 }
 
 void conduct_started(struct conduct *c, uint32_t rank, int64_t now_ns) {
-    if (rank < c->ranks) c->rank[rank].at = (struct message_at){0};
+    if (rank >= c->ranks) return;
+    struct conduct_note known = {.kind = CONDUCT_NOTE_KNOWN, .action = {.rank = rank}};
+    c->rank[rank].at = (struct message_at){0};
+    c->hooks.note(c->hooks.context, &known);
     step(c, (struct coord_event){.kind = COORD_STARTED, .now_ns = now_ns, .rank = rank});
 }
 
