@@ -119,7 +119,9 @@ static void fence(struct conduct *c, const struct coord_action *a) {
     struct message m = {.kind = MESSAGE_FENCE, .view = a->view};
     struct conduct_note note = {.kind = CONDUCT_NOTE_FENCE, .view = a->view, .why = fence_why(c)};
     conduct_claims_clear(c);
-    tell_members(c, &m);
+    /* Also to nobody: the launcher learns the view, which another coordinator must go beyond. */
+    uint32_t count = list_members(c);
+    c->hooks.send(c->hooks.context, c->list, count, &m);
     fault_arrive(FAULT_COORD_FENCE);
     c->hooks.note(c->hooks.context, &note);
 }
@@ -394,7 +396,10 @@ void conduct_message(struct conduct *c, uint32_t rank, const struct message *m, 
 }
 
 void conduct_started(struct conduct *c, uint32_t rank, int64_t now_ns) {
-    if (rank < c->ranks) c->rank[rank].at = (struct message_at){0};
+    if (rank >= c->ranks) return;
+    struct conduct_note known = {.kind = CONDUCT_NOTE_KNOWN, .action = {.rank = rank}};
+    c->rank[rank].at = (struct message_at){0};
+    c->hooks.note(c->hooks.context, &known);
     step(c, (struct coord_event){.kind = COORD_STARTED, .now_ns = now_ns, .rank = rank});
 }
 

@@ -201,6 +201,7 @@ static pawl_code settle_in(struct launch *l, uint32_t rank, const struct launch_
                                 .beat_ns = now,
                                 .progress_ns = now,
                                 .came_ns = now,
+                                .unknown = old.unknown,
                                 .respawned = old.respawned,
                                 .flaps = old.flaps,
                                 .hold_ns = old.hold_ns};
@@ -213,7 +214,7 @@ static pawl_code settle_in(struct launch *l, uint32_t rank, const struct launch_
         fleet_forget(&w->process);
         return code;
     }
-    relay_say(l, &(struct link_frame){.kind = LINK_STARTED, .rank = rank});
+    relay_started(l, rank);
     return PAWL_OK;
 }
 

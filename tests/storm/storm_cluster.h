@@ -29,6 +29,7 @@ struct place {
     uint64_t born;                 /* how many processes the cluster had before it */
     bool there;                    /* the launcher has not seen its end yet */
     bool ready, leaving;           /* what the launcher knows of it */
+    uint32_t unknown;              /* processes the coordinator was told of and has not confirmed */
     struct bytes hello, readied;   /* its ADDRESS and READY */
     int64_t stopped_until;
     int64_t start_at;   /* the launcher starts one here then; 0: it does not */
@@ -71,6 +72,7 @@ struct cluster {
     int64_t find_at;
     uint64_t durable; /* newest announced; 0: none */
     bool over, finished, stopping;
+    bool left; /* somebody was told to leave in this run */
     struct cut *cuts;
     size_t cut_count, cut_room;
     int64_t now_ns, next_beat_ns;
@@ -171,6 +173,11 @@ static pawl_code open_all(void *context, const struct spec *spec, struct store *
     return PAWL_OK;
 }
 
+static void tell_started(struct cluster *c, uint32_t rank) {
+    c->places[rank].unknown++;
+    queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_STARTED, .rank = rank});
+}
+
 static void start_worker(struct cluster *c, uint32_t rank) {
     struct place *p = &c->places[rank];
     struct channel *ends[2];
@@ -196,7 +203,7 @@ static void start_worker(struct cluster *c, uint32_t rank) {
     memcpy(start.run_id, c->run_id, sizeof start.run_id);
     channel_send(p->mine, &start, NULL);
     bytes_close(&text);
-    if (c->conduct != NULL) queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_STARTED, .rank = rank});
+    if (c->conduct != NULL) tell_started(c, rank);
     SHOW(c, "rank %u started", rank);
 }
 
@@ -284,8 +291,7 @@ static void introduce_all(struct cluster *c, bool recover) {
     for (uint32_t r = 0; r < c->ranks; r++) {
         struct place *p = &c->places[r];
         if (!p->there) continue;
-        if (!recover || !p->ready)
-            queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_STARTED, .rank = r});
+        if (!recover || !p->ready) tell_started(c, r);
         say_again(c, r, &p->hello);
         if (!recover) say_again(c, r, &p->readied);
         if (p->leaving) queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_LEAVE, .rank = r});
@@ -304,7 +310,11 @@ static void make_faster(struct coord_config *config) {
 
 static void start_coordinator(struct cluster *c) {
     bool *there = calloc(c->ranks, sizeof *there);
-    for (uint32_t r = 0; r < c->ranks; r++) there[r] = c->places[r].there && c->places[r].ready;
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        struct place *p = &c->places[r];
+        p->unknown = 0;
+        there[r] = c->view > 0 && p->there && p->ready;
+    }
     struct conduct_config config = {.spec = &c->spec,
                                     .ranks = c->ranks,
                                     .recover = c->view > 0,
