@@ -93,9 +93,9 @@ static void a_description_names_worker_phase_instruction_and_the_kernels_state(v
     evidence_describe(&w, &out);
     bytes_put_u8(&out, 0);
     const char *text = (const char *)out.data;
-    const char *const wanted[] = {"worker 3: pid ", "pipeline 1, stage 2",  "phase load, busy", "iteration 41",
-                                  "micro-batch 5",  "made 12.500 s ago", "beat 2.250 s ago", "state T",
-                                  "wchan: ",        "syscall"};
+    const char *const wanted[] = {
+        "worker 3: pid ",    "pipeline 1, stage 2", "phase load, busy", "iteration 41", "micro-batch 5",
+        "made 12.500 s ago", "beat 2.250 s ago",    "state T",          "wchan: ",      "syscall"};
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
         if (strstr(text, wanted[i]) == NULL) fail_msg("no \"%s\" in:\n%s", wanted[i], text);
     bytes_close(&out);

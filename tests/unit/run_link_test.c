@@ -13,54 +13,53 @@ static const uint8_t payload[5] = {9, 8, 7, 6, 5};
 static const uint32_t ranks[3] = {0, 7, 3};
 
 static struct link_frame sample(enum link_kind kind) {
-    return (struct link_frame){
-        .kind = kind,
-        .rank = 3,
-        .ranks = 8,
-        .recover = true,
-        .stopping = true,
-        .view = 1ull << 40,
-        .version = 77,
-        .incarnation = 5,
-        .resume_incarnation = 4,
-        .list = ranks,
-        .list_count = 3,
-        .code = PAWL_STAGE_LOST,
-        .text = "no replica",
-        .note = {.kind = CONDUCT_NOTE_SALVAGE,
-                 .action = {.kind = COORD_DECIDED,
-                            .rank = UINT32_MAX,
-                            .peer = 2,
-                            .chunk = 1,
-                            .view = 6,
-                            .version = 41,
-                            .from = 43,
-                            .iteration = 40,
-                            .verdict = COORD_CLIP,
-                            .clip = 0.25f,
-                            .shift = -16,
-                            .optimistic = true,
-                            .restore = true,
-                            .part = 1,
-                            .parts = 2,
-                            .need = 3,
-                            .norm = 0.1,
-                            .loss = -9,
-                            .code = PAWL_IO,
-                            .why = "a worker died"},
-                 .view = 6,
-                 .live = 7,
-                 .spares = 1,
-                 .moves = 2,
-                 .period = 12.5,
-                 .period_s = 0.125,
-                 .planning_ms = 3.5,
-                 .ahead = true,
-                 .kept = 20,
-                 .redone = 4,
-                 .why = "refused"},
-        .data = payload,
-        .data_bytes = sizeof payload};
+    return (struct link_frame){.kind = kind,
+                               .rank = 3,
+                               .ranks = 8,
+                               .recover = true,
+                               .stopping = true,
+                               .view = 1ull << 40,
+                               .version = 77,
+                               .incarnation = 5,
+                               .resume_incarnation = 4,
+                               .list = ranks,
+                               .list_count = 3,
+                               .code = PAWL_STAGE_LOST,
+                               .text = "no replica",
+                               .note = {.kind = CONDUCT_NOTE_SALVAGE,
+                                        .action = {.kind = COORD_DECIDED,
+                                                   .rank = UINT32_MAX,
+                                                   .peer = 2,
+                                                   .chunk = 1,
+                                                   .view = 6,
+                                                   .version = 41,
+                                                   .from = 43,
+                                                   .iteration = 40,
+                                                   .verdict = COORD_CLIP,
+                                                   .clip = 0.25f,
+                                                   .shift = -16,
+                                                   .optimistic = true,
+                                                   .restore = true,
+                                                   .part = 1,
+                                                   .parts = 2,
+                                                   .need = 3,
+                                                   .norm = 0.1,
+                                                   .loss = -9,
+                                                   .code = PAWL_IO,
+                                                   .why = "a worker died"},
+                                        .view = 6,
+                                        .live = 7,
+                                        .spares = 1,
+                                        .moves = 2,
+                                        .period = 12.5,
+                                        .period_s = 0.125,
+                                        .planning_ms = 3.5,
+                                        .ahead = true,
+                                        .kept = 20,
+                                        .redone = 4,
+                                        .why = "refused"},
+                               .data = payload,
+                               .data_bytes = sizeof payload};
 }
 
 static void every_kind_reads_back_as_it_was_sent(void **state) {
@@ -149,14 +148,14 @@ static void values_out_of_range_are_refused(void **state) {
     struct link_frame hello = sample(LINK_HELLO), note = sample(LINK_NOTE), end = sample(LINK_END);
     refuses(&hello, 0, 0);
     refuses(&hello, 0, LINK_KIND_END);
-    refuses(&hello, 5, 2);             /* recover */
-    refuses(&hello, 6, 2);             /* stopping */
-    refuses(&hello, 23, 200);          /* more ranks in the list than bytes */
-    refuses(&note, 1, 4);              /* kind of note */
+    refuses(&hello, 5, 2);    /* recover */
+    refuses(&hello, 6, 2);    /* stopping */
+    refuses(&hello, 23, 200); /* more ranks in the list than bytes */
+    refuses(&note, 1, 4);     /* kind of note */
     refuses(&note, 2, COORD_ACTION_COUNT);
     refuses(&note, 47, COORD_SKIP + 1);
-    refuses(&end, 1, 200);             /* code */
-    refuses(&end, 9, 0);               /* text with a 0 inside */
+    refuses(&end, 1, 200); /* code */
+    refuses(&end, 9, 0);   /* text with a 0 inside */
 }
 
 /* Whatever is inside, an answer comes and what was taken can be said again. */
