@@ -49,6 +49,10 @@ static bool enter_pairs(struct coord *c, uint32_t rank, const struct coord_fence
 }
 
 static void enter_takeover(struct coord *c, uint32_t rank, const struct coord_fenced *fenced) {
+    if (fenced->shift < 0 || fenced->shift > COORD_SHIFT_MAX) {
+        coord_stop(c, PAWL_INTERNAL, "an answer to a fence with impossible exponents");
+        return;
+    }
     c->ranks[rank].optimistic = fenced->optimistic;
     c->ranks[rank].shift = fenced->shift;
     for (uint32_t i = 0; i < fenced->save_count && !coord_over(c); i++)
@@ -90,6 +94,7 @@ static void take_over(struct coord *c) {
         coord_stop(c, PAWL_INTERNAL, "a rank's final version is beyond the last one");
         return;
     }
+    if (c->has_durable && c->durable > c->final) c->has_durable = false; /* it turned out to be damaged */
     if (c->stopping && c->running_once && c->final < c->target) c->target = c->final + 1;
     c->optimistic = false;
     for (uint32_t rank = 0; rank < c->config.ranks; rank++) {
@@ -160,6 +165,11 @@ static bool is_awaited(struct coord *c, const struct coord_event *event, enum co
     return false;
 }
 
+/* Nobody has to load what nothing will be made of. */
+static bool ends_at_found(const struct coord *c) {
+    return c->restoring && c->found > 0 && (c->stopping || c->found == c->config.final_version);
+}
+
 void coord_on_found(struct coord *c, const struct coord_event *event) {
     if (!is_awaited(c, event, PHASE_FINDING)) return;
     if (!event->ok) {
@@ -173,19 +183,7 @@ void coord_on_found(struct coord *c, const struct coord_event *event) {
     }
     c->found = event->version;
     c->restoring = true;
-    bool ends_here = c->stopping || event->version == c->config.final_version;
-    if (event->version == 0 || !ends_here) {
-        ask_for_plan(c);
-        return;
-    }
-    if (c->running_once) {
-        struct coord_action *restored = coord_push(c, COORD_RESTORED);
-        restored->version = event->version;
-        restored->from = c->final;
-    }
-    c->went_back = true;
-    c->final = c->target = event->version;
-    coord_finish(c);
+    if (!ends_at_found(c)) ask_for_plan(c);
 }
 
 static bool somebody_leaves(const struct coord *c) {
@@ -261,6 +259,12 @@ static bool can_start(const struct coord *c) {
 }
 
 void coord_fence_advance(struct coord *c) {
+    if (ends_at_found(c)) {
+        coord_go_back(c);
+        c->target = c->final;
+        coord_finish(c);
+        return;
+    }
     if (c->phase == PHASE_STARTING && can_start(c)) coord_fence_start(c);
     if (c->phase == PHASE_NEEDING && count_at(c, PLACE_READY) > 0) coord_fence_start(c);
     if (c->phase == PHASE_FENCING && all_fenced(c)) fence_end(c);

@@ -11,11 +11,6 @@
 /* What a redo lowers the exponents by. */
 #define SHIFT_STEP 16
 
-/* No finite gradient can overflow at this shift. Exponents lie below 62 + 149 (the smallest peak of a float
- * is 2^-149); below 62 - 128 - 64 (values up to 2^128, up to 2^64 contributions) every finite float is in
- * range: 211 + 130 = 341, rounded up to a multiple of 16. */
-#define SHIFT_MAX 352
-
 /* A rank other than `rank` that has what is wanted of `chunk`: the lowest that is to hold it, else the
  * lowest.
  */
@@ -90,7 +85,7 @@ static void push_go(struct coord *c, const struct coord_action *go) {
     coord_clocks_restart(c);
 }
 
-static void go_back(struct coord *c, const bool *holds, const uint32_t *own) {
+void coord_go_back(struct coord *c) {
     if (c->running_once) {
         struct coord_action *restored = coord_push(c, COORD_RESTORED);
         restored->version = c->found;
@@ -106,6 +101,10 @@ static void go_back(struct coord *c, const bool *holds, const uint32_t *own) {
     c->optimistic = coord_first_optimistic(c);
     coord_saves_drop(c);
     coord_reports_clear(c);
+}
+
+static void go_loading(struct coord *c, const bool *holds, const uint32_t *own) {
+    coord_go_back(c);
     struct coord_action go = {
         .version = c->final, .clip = 1.0f, .optimistic = c->optimistic, .restore = true};
     fill_pairs(c, holds, own, &go);
@@ -136,7 +135,7 @@ static void go_settled(struct coord *c, const bool *holds, const uint32_t *own,
 /* The gradients held overflowed: they are worth nothing, nor is what was added with their exponents. */
 static void redo(struct coord *c, const bool *holds, const uint32_t *own,
                  const struct coord_outcome *outcome) {
-    if (c->shift + SHIFT_STEP > SHIFT_MAX) {
+    if (c->shift + SHIFT_STEP > COORD_SHIFT_MAX) {
         coord_stop(c, PAWL_INTERNAL, "gradient sums overflow whatever the exponents");
         return;
     }
@@ -157,7 +156,7 @@ static bool all_known(const struct coord *c) {
 
 void coord_go(struct coord *c, const bool *holds, const uint32_t *own) {
     if (c->restoring) {
-        go_back(c, holds, own);
+        go_loading(c, holds, own);
         return;
     }
     if (c->final == c->target || !all_known(c)) {

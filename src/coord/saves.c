@@ -116,7 +116,7 @@ void coord_on_saved(struct coord *c, const struct coord_event *event) {
         part->part != event->part || part->parts != event->parts) {
         if (c->ranks[event->rank].late > 0)
             c->ranks[event->rank].late--;
-        else
+        else if (!c->config.recover) /* who took over does not know what was given up before */
             coord_stop(c, PAWL_INTERNAL, "an answer to a save that was not asked for");
         return;
     }

@@ -12,6 +12,11 @@
 
 #define COORD_NOBODY UINT32_MAX /* no rank, no chunk */
 
+/* No finite gradient can overflow at this shift. Exponents lie below 62 + 149 (the smallest peak of a float
+ * is 2^-149); below 62 - 128 - 64 (values up to 2^128, up to 2^64 contributions) every finite float is in
+ * range: 211 + 130 = 341, rounded up to a multiple of 16. */
+#define COORD_SHIFT_MAX 352
+
 enum coord_phase {
     PHASE_STARTING, /* waiting for READY */
     PHASE_FENCING,  /* waiting for FENCED */
@@ -212,6 +217,8 @@ void coord_fence_advance(struct coord *c);
 /* ---- go.c ---- */
 /* All is known: say where and how everybody goes on. */
 void coord_go(struct coord *c, const bool *holds, const uint32_t *own);
+/* `found` is where everything stands now, whatever was final. */
+void coord_go_back(struct coord *c);
 
 /* ---- change.c ---- */
 void coord_on_started(struct coord *c, const struct coord_event *event);

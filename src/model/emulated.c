@@ -233,12 +233,14 @@ static void input_grad(struct stage *stage, const struct version *v, struct stag
     emulated_message_write(&made, slot->grad_out);
 }
 
-/* Uniform in [-1, 1), a stream of its own for each value. */
+/* Uniform around 0, a stream of its own for each value; the gradient of the whole model has a norm below 1/2,
+ * so that it is not clipped unless somebody wants to see that. */
 static void fill_gradient(struct emulated *m, uint64_t value) {
+    float size = (float)(0.5 / sqrt((double)m->stage.param_count * m->stage.stage_count));
     for (uint64_t i = 0; i < m->stage.param_count; i += 4) {
         struct rng_block block = rng_philox(value, i, m->config.seed);
         for (uint64_t k = 0; k < 4 && i + k < m->stage.param_count; k++)
-            m->gradient[i + k] = 2 * rng_unit(block.v[k]) - 1;
+            m->gradient[i + k] = size * (2 * rng_unit(block.v[k]) - 1);
     }
     if (m->failed.code != PAWL_OK) m->gradient[0] = NAN;
 }

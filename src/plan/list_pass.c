@@ -109,6 +109,7 @@ void list_keys(struct list_pass *s, bool guests_first) {
     uint32_t homes = p->route->pipelines;
     for (uint32_t cell = 0; cell < p->cells; cell++) {
         uint32_t home = cell / (p->chunks * p->microbatches);
+        if (!list_is_there(p, cell)) continue;
         uint32_t host = list_host(p, cell) / p->route->stages;
         uint32_t far = home >= host ? home - host : home + homes - host;
         uint32_t key = cell % p->microbatches * homes + (guests_first ? homes - 1 - far : far);

@@ -253,6 +253,10 @@ pawl_code spec_check(const struct spec *s, struct pawl_error *e) {
     if (code == PAWL_OK) code = check_times(s, e);
     if (code == PAWL_OK) code = check_transport(s, e);
     if (code == PAWL_OK) code = check_folder("run.dir", s->run.dir, e);
+    if (code == PAWL_OK && *s->save.export_dir != 0 && !gpt)
+        code = error_set(e, PAWL_SPEC, 0,
+                         "save.export_dir is \"%s\", but only the engine gpt has weights to export",
+                         s->save.export_dir);
     if (code == PAWL_OK && *s->save.export_dir != 0)
         code = check_folder("save.export_dir", s->save.export_dir, e);
     if (code == PAWL_OK) code = check_profiles(s, e);

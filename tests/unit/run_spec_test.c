@@ -509,6 +509,10 @@ static void an_emulated_run_needs_a_profile_and_no_model(void **state) {
     assert_string_equal(spec_plan_profile(&s), s.emulated.profile);
     strcpy(s.parallel.profile, "other");
     assert_string_equal(spec_plan_profile(&s), "other");
+    strcpy(s.save.export_dir, folder);
+    assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
+    assert_one_line_with(&e, "only the engine gpt has weights to export");
+    s.save.export_dir[0] = 0;
     assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
     assert_one_line_with(&e, "parallel.profile: ");
     refused("run: {dir: x, engine: emulated}\n", "emulated.profile is missing");
@@ -933,7 +937,7 @@ static void the_documentation_is_the_table(void **state) {
     bytes_close(&file);
 }
 
-static void the_example_parses(void **state) {
+static void the_examples_parse(void **state) {
     (void)state;
     struct spec s;
     struct pawl_error e = {0};
@@ -943,6 +947,10 @@ static void the_example_parses(void **state) {
     if (spec_load(PAWL_SOURCE_DIR "/examples/text.yaml", sets, 1, &s, &e) != PAWL_OK) fail_msg("%s", e.text);
     assert_int_equal(spec_ranks(&s), 8);
     assert_int_equal(spec_contributions(&s), 16);
+    const char *profile[] = {"emulated.profile=" PAWL_SOURCE_DIR "/examples/emulated-profile.yaml"};
+    if (spec_load(PAWL_SOURCE_DIR "/examples/emulated.yaml", profile, 1, &s, &e) != PAWL_OK)
+        fail_msg("%s", e.text);
+    assert_int_equal(spec_ranks(&s), 32);
 }
 
 int main(void) {
@@ -985,7 +993,7 @@ int main(void) {
         cmocka_unit_test(an_identity_without_readable_data_fails),
         cmocka_unit_test(sizes_and_optimizer_reach_the_model),
         cmocka_unit_test(the_documentation_is_the_table),
-        cmocka_unit_test(the_example_parses),
+        cmocka_unit_test(the_examples_parse),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
