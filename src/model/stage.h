@@ -101,6 +101,7 @@ uint64_t stage_tensor_contributions(const struct stage *stage, uint32_t tensor);
 /* Version buffers for a stage: zeroed, exponents as before any gradient is known; one region, page-aligned,
  * each section on a MEM_ALIGN boundary. */
 pawl_code version_init(struct version *v, const struct stage *stage, struct pawl_error *e);
+void version_reset(struct version *v, const struct stage *stage); /* a used buffer, as new */
 void version_close(struct version *v);
 
 #endif

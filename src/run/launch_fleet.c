@@ -167,7 +167,7 @@ pawl_code fleet_spawn(struct launch *l, const char *command, struct launch_proce
 static pawl_code send_faults(struct launch *l, uint32_t rank, struct pawl_error *e) {
     const struct inject *fault;
     uint32_t at = 0;
-    pawl_code code = PAWL_OK;
+    pawl_code code = inject_set_read(&l->injects, l->spec.run.dir, e);
     while (code == PAWL_OK && (fault = inject_for_rank(&l->injects, rank, &at)) != NULL) {
         struct message m = {.kind = MESSAGE_INJECT, .iteration = fault->step - 1, .text = fault->text};
         code = channel_send(l->workers[rank].process.channel, &m, e);

@@ -39,10 +39,16 @@ static void hear_saved(struct launch *l, uint32_t rank, const struct message *m)
                      m->text);
 }
 
-/* The same words at the same step by another process: the work itself fails, not a machine. */
-static bool comes_again(const struct launch *l, const struct message *m) {
-    return l->failure.code == m->code && l->failure_step == l->report.final_step &&
-           m->code != PAWL_PEER_LOST && strstr(l->failure.text, m->text) != NULL && m->text[0] != 0;
+/* What the newest durable step holds cannot be loaded, though it looks whole: go back to one before it. */
+static void walk_back(struct launch *l, uint32_t rank) {
+    if (!l->resumed || l->report.final_step != l->resume_step) return;
+    l->workers[rank].spoiled = true;
+    if (l->find_below <= l->resume_step) return;
+    l->find_below = l->resume_step;
+    l->found_first = false;
+    json_i64(progress_begin(l->progress, "walk_back"), "step", (int64_t)l->resume_step);
+    progress_end(l->progress, "step %llu cannot be restored; trying an older one",
+                 (unsigned long long)l->resume_step);
 }
 
 static void hear_failed(struct launch *l, uint32_t rank, const struct message *m) {
@@ -51,11 +57,8 @@ static void hear_failed(struct launch *l, uint32_t rank, const struct message *m
     json_text(j, "code", pawl_code_name(m->code));
     json_text(j, "error", m->text);
     progress_end(l->progress, "worker %u failed: %s", rank, m->text);
-    if (comes_again(l, m))
-        fleet_give_up(l, m->code, "rank %u failed as another worker did at the same step: %s", rank, m->text);
-    else if (l->failure.code == PAWL_OK || l->failure_step != l->report.final_step)
-        error_set(&l->failure, m->code, 0, "rank %u: %s", rank, m->text);
-    l->failure_step = l->report.final_step;
+    if (l->failure.code == PAWL_OK) error_set(&l->failure, m->code, 0, "rank %u: %s", rank, m->text);
+    if (m->code == PAWL_CORRUPT) walk_back(l, rank);
 }
 
 static void hear_ready(struct launch *l, uint32_t rank, const struct message *m) {

@@ -46,8 +46,9 @@ static void introduce(struct launch *l, bool recover) {
     }
     const struct inject *fault;
     uint32_t at = 0;
+    inject_set_read(&l->injects, l->spec.run.dir, NULL); /* not again what ended the last one */
     while ((fault = inject_for_coord(&l->injects, &at)) != NULL)
-        relay_say(l, &(struct link_frame){.kind = LINK_INJECT, .version = fault->step, .text = fault->text});
+        relay_say(l, &(struct link_frame){.kind = LINK_INJECT, .text = fault->text});
 }
 
 static pawl_code greet(struct launch *l, struct pawl_error *e) {
@@ -105,7 +106,6 @@ static void pass_on(struct launch *l, const struct link_frame *f) {
 }
 
 static void end(struct launch *l, const struct link_frame *f) {
-    l->relay.ending = true;
     if (f->code == PAWL_OK)
         l->relay.finished = l->over = true;
     else

@@ -51,6 +51,7 @@ struct launch_worker {
     bool member; /* of the last GO */
     bool leaving;
     bool left;                /* was sent LEAVE: its end is none that matters */
+    bool spoiled;             /* failed because of what it was to load, not by itself */
     struct bytes hello;       /* its ADDRESS frame, for a coordinator that takes over */
     struct bytes readied;     /* its READY frame, likewise */
     uint32_t pipeline, stage; /* its role by the last GO; LAUNCH_NONE: none */
@@ -126,6 +127,7 @@ struct launch {
     /* restoring */
     bool resumed; /* this call, or since the last return: something was there to load */
     uint64_t resume_step, resume_incarnation;
+    uint64_t find_below;  /* only steps below: this one could not be loaded; UINT64_MAX: any */
     bool found_first;     /* what the start found still answers FIND */
     bool going;           /* a GO was passed on */
     bool restoring;       /* a step was asked for, and no GO passed on since */
@@ -134,12 +136,13 @@ struct launch {
     uint32_t needed;      /* workers the coordinator lacks */
     uint32_t need_starts; /* started for that since the last decided step */
     /* counting */
-    int64_t first_go_ns;
+    int64_t first_go_ns, train_ns;
     uint64_t counted_step; /* iterations below this one have been counted as trained */
     int64_t *decided_ns;   /* [report.first_step + ...] when each step of this call was last decided */
     size_t decided_capacity;
     int64_t iteration_ns, save_ns; /* as last measured; 0: not yet */
     bool grace_told;
+    bool broken; /* the last fence was for a death: an iteration may have to be done again */
     struct launch_outage outage;
     bool has_durable;
     int64_t durable_ns;
@@ -147,8 +150,7 @@ struct launch {
     char problem[512];               /* first damage that the last look at the stores met; empty: none */
     struct measure_report *measured; /* [ranks] */
     struct pawl_error failure;       /* first cause heard from a worker */
-    uint64_t failure_step;
-    bool saves_failing; /* the last save heard of failed: told once, not at every step */
+    bool saves_failing;              /* the last save heard of failed: told once, not at every step */
     struct pawl_error save_failure;
 };
 

@@ -79,6 +79,7 @@ static void note_decided(struct launch *l, const struct coord_action *a) {
     l->report.final_step = a->iteration + 1;
     l->relay.losses = 0;
     l->need_starts = 0;
+    l->failure = (struct pawl_error){0}; /* survived */
     if (a->iteration >= l->counted_step) {
         l->counted_step = a->iteration + 1;
         l->report.tokens += contributions * l->spec.parallel.batch * l->spec.model.context;
@@ -104,6 +105,7 @@ static void note_durable(struct launch *l, const struct coord_action *a) {
     l->report.saves++;
     l->has_durable = true;
     l->durable_ns = now;
+    l->find_below = UINT64_MAX;
     if (decided > 0) l->save_ns = now - decided;
     rundir_note_durable(&l->dir, NULL);
     struct json *j = progress_begin(l->progress, "durable");
@@ -213,8 +215,9 @@ static void note_plan(struct launch *l, const struct conduct_note *n) {
 static void note_fence(struct launch *l, const struct conduct_note *n) {
     const char *why = n->why != NULL ? n->why : "";
     if (strcmp(why, "undo") == 0 || strcmp(why, "redo") == 0) l->report.iterations_undone++;
-    if (strcmp(why, "replan") == 0) l->report.replans++;
-    if (strcmp(why, "idle") == 0) witness_look(l, "nobody makes progress");
+    if (strcmp(why, "better plan") == 0) l->report.replans++;
+    if (strcmp(why, "nobody got on") == 0) witness_look(l, "nobody makes progress");
+    l->broken = strcmp(why, "a worker died") == 0;
     struct json *j = progress_begin(l->progress, "fence");
     json_i64(j, "view", (int64_t)n->view);
     json_text(j, "why", why);
@@ -224,10 +227,12 @@ static void note_fence(struct launch *l, const struct conduct_note *n) {
 static void note_salvage(struct launch *l, const struct conduct_note *n) {
     l->report.contributions_kept += n->kept;
     l->report.contributions_redone += n->redone;
-    if (n->redone > 0 && l->outage.began_ns > 0) l->report.iterations_redone++;
+    if (n->redone > 0 && l->broken) l->report.iterations_redone++;
+    l->broken = false;
     struct json *j = progress_begin(l->progress, "salvage");
     json_i64(j, "kept", (int64_t)n->kept);
     json_i64(j, "redone", (int64_t)n->redone);
+    if (n->why != NULL && n->why[0] != 0) json_text(j, "refused", n->why);
     progress_end(l->progress, NULL);
 }
 

@@ -160,6 +160,5 @@ uint32_t replan_pipelines(const struct spec *spec, uint32_t count) {
     uint64_t all = spec_contributions(spec);
     if (pipelines > most) pipelines = most;
     if (pipelines > all) pipelines = (uint32_t)all;
-    while (pipelines > spec->parallel.pipelines && all % pipelines != 0) pipelines--;
     return pipelines > spec->parallel.pipelines ? pipelines : spec->parallel.pipelines;
 }
