@@ -390,7 +390,10 @@ void conduct_message(struct conduct *c, uint32_t rank, const struct message *m, 
 }
 
 void conduct_started(struct conduct *c, uint32_t rank, int64_t now_ns) {
-    if (rank < c->ranks) c->rank[rank].at = (struct message_at){0};
+    if (rank >= c->ranks) return;
+    struct conduct_note known = {.kind = CONDUCT_NOTE_KNOWN, .action = {.rank = rank}};
+    c->rank[rank].at = (struct message_at){0};
+    c->hooks.note(c->hooks.context, &known);
     step(c, (struct coord_event){.kind = COORD_STARTED, .now_ns = now_ns, .rank = rank});
 }
 

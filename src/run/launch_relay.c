@@ -56,8 +56,9 @@ static pawl_code greet(struct launch *l, struct pawl_error *e) {
     uint32_t *there = malloc(l->ranks * sizeof *there), count = 0;
     if (there == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %u ranks", l->ranks);
     for (uint32_t r = 0; r < l->ranks; r++) {
-        const struct launch_worker *w = &l->workers[r];
-        if (recover && w->process.pid > 0 && !w->gone && w->ready) there[count++] = r;
+        struct launch_worker *w = &l->workers[r];
+        w->known = recover && w->process.pid > 0 && !w->gone && w->ready;
+        if (w->known) there[count++] = r;
     }
     relay_say(l, &(struct link_frame){.kind = LINK_HELLO,
                                       .ranks = l->ranks,
@@ -96,7 +97,7 @@ static void pass_on(struct launch *l, const struct link_frame *f) {
     if (m.kind == MESSAGE_GO) faults_at(l, FAULT_LAUNCH_GO);
     for (uint32_t i = 0; i < f->list_count; i++) {
         struct launch_worker *w = f->list[i] < l->ranks ? &l->workers[f->list[i]] : NULL;
-        if (w == NULL || w->process.channel == NULL || w->gone) continue; /* its exit has been told */
+        if (w == NULL || w->process.channel == NULL || w->gone || !w->known) continue; /* not for this one */
         channel_send_frame(w->process.channel, f->data, f->data_bytes, NULL);
         if (m.kind == MESSAGE_LEAVE) w->left = true;
     }
@@ -113,7 +114,7 @@ static void end(struct launch *l, const struct link_frame *f) {
 }
 
 static void kill_rank(struct launch *l, uint32_t rank, const char *why) {
-    if (rank >= l->ranks || l->workers[rank].process.pid <= 0) return;
+    if (rank >= l->ranks || l->workers[rank].process.pid <= 0 || !l->workers[rank].known) return;
     if (l->workers[rank].gone)
         fleet_signal(&l->workers[rank].process, SIGKILL);
     else
@@ -136,6 +137,8 @@ static void handle(struct launch *l, const struct link_frame *f) {
         places_need(l, f->ranks, f->text);
         break;
     case LINK_NOTE:
+        if (f->note.kind == CONDUCT_NOTE_KNOWN && f->note.action.rank < l->ranks)
+            l->workers[f->note.action.rank].known = true;
         tell_note(l, &f->note);
         break;
     case LINK_BEAT:

@@ -48,6 +48,7 @@ struct launch_worker {
     bool child;  /* of ours; else it came with pawl join */
     bool gone;   /* the coordinator has been told EXIT; the process may not be quite over */
     bool ready;  /* READY was passed on */
+    bool known;  /* to the coordinator: what it says of this rank is of this process, not of the one before */
     bool member; /* of the last GO */
     bool leaving;
     bool left;                /* was sent LEAVE: its end is none that matters */

@@ -281,6 +281,8 @@ void tell_note(struct launch *l, const struct conduct_note *n) {
     case CONDUCT_NOTE_FENCE:
         note_fence(l, n);
         break;
+    case CONDUCT_NOTE_KNOWN: /* the relay's */
+        break;
     }
 }
 

@@ -173,7 +173,7 @@ static void take_action(struct reader *r, struct coord_action *a) {
 }
 
 static void take_note(struct reader *r, struct conduct_note *n) {
-    n->kind = (enum conduct_note_kind)take_below(r, CONDUCT_NOTE_FENCE + 1);
+    n->kind = (enum conduct_note_kind)take_below(r, CONDUCT_NOTE_KNOWN + 1);
     take_action(r, &n->action);
     n->view = reader_u64(r);
     n->live = reader_u32(r);

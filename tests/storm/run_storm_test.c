@@ -44,7 +44,7 @@ static void end_run(struct cluster *c) {
 
 static void start_run(struct cluster *c) {
     uint64_t step, incarnation;
-    c->over = c->finished = c->stopping = false;
+    c->over = c->finished = c->stopping = c->left = false;
     find_newest(c, &step, &incarnation);
     start_coordinator(c);
     for (uint32_t r = 0; r < spec_ranks(&c->spec); r++) start_worker(c, r);
@@ -61,7 +61,7 @@ static void black_out(struct cluster *c) {
 /* What FINISH promised survives even a power cut. True: it was the end of the training, too. */
 static bool check_finished(struct cluster *c) {
     uint64_t step = 0, incarnation = 0;
-    bool stopped = c->stopping;
+    bool stopped = c->stopping || c->left; /* a run that cannot spare who leaves ends with it */
     end_run(c);
     storesim_crash(c->disk);
     if (!find_newest(c, &step, &incarnation)) fail_seed(c, "nothing is durable after the end");
@@ -186,6 +186,7 @@ static void cut_off(struct cluster *c, uint32_t a, uint32_t b) {
 static void leave(struct cluster *c, uint32_t rank) {
     struct place *p = &c->places[rank];
     if (p->worker == NULL || !p->ready || p->leaving) return;
+    c->left = true;
     if (chance(c, 2)) {
         struct message m = {.kind = MESSAGE_LEAVING, .text = ""};
         channel_send(p->theirs, &m, NULL); /* as a worker that was sent SIGTERM */

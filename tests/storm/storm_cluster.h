@@ -29,6 +29,7 @@ struct place {
     uint64_t born;                 /* how many processes the cluster had before it */
     bool there;                    /* the launcher has not seen its end yet */
     bool ready, leaving;           /* what the launcher knows of it */
+    bool known;                    /* to the coordinator */
     struct bytes hello, readied;   /* its ADDRESS and READY */
     int64_t stopped_until;
     int64_t start_at;   /* the launcher starts one here then; 0: it does not */
@@ -71,6 +72,7 @@ struct cluster {
     int64_t find_at;
     uint64_t durable; /* newest announced; 0: none */
     bool over, finished, stopping;
+    bool left; /* somebody was told to leave in this run */
     struct cut *cuts;
     size_t cut_count, cut_room;
     int64_t now_ns, next_beat_ns;
@@ -183,7 +185,7 @@ static void start_worker(struct cluster *c, uint32_t rank) {
     p->net = netsim_open(c->netsim, NULL);
     p->born = c->processes++;
     p->there = true;
-    p->ready = p->leaving = false;
+    p->ready = p->leaving = p->known = false;
     p->stopped_until = 0;
     memset(p->compared, 0, c->chunks * sizeof *p->compared);
     struct worker_env env = {
@@ -304,7 +306,10 @@ static void make_faster(struct coord_config *config) {
 
 static void start_coordinator(struct cluster *c) {
     bool *there = calloc(c->ranks, sizeof *there);
-    for (uint32_t r = 0; r < c->ranks; r++) there[r] = c->places[r].there && c->places[r].ready;
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        struct place *p = &c->places[r];
+        there[r] = p->known = c->view > 0 && p->there && p->ready;
+    }
     struct conduct_config config = {.spec = &c->spec,
                                     .ranks = c->ranks,
                                     .recover = c->view > 0,

@@ -94,7 +94,8 @@ static void pass_on(struct cluster *c, const struct link_frame *f) {
     if (m.kind == MESSAGE_PREPARE) c->total.prepared++;
     for (uint32_t i = 0; i < f->list_count; i++) {
         struct place *p = &c->places[f->list[i]];
-        if (p->mine != NULL && p->worker != NULL) channel_send_frame(p->mine, f->data, f->data_bytes, NULL);
+        if (p->mine != NULL && p->worker != NULL && p->known)
+            channel_send_frame(p->mine, f->data, f->data_bytes, NULL);
     }
     if (m.kind == MESSAGE_FENCE || m.kind == MESSAGE_GO)
         if (m.view > c->view) c->view = m.view;
@@ -117,6 +118,7 @@ static void take_action(struct cluster *c, const struct coord_action *a) {
 
 static void take_note(struct cluster *c, const struct conduct_note *n) {
     if (n->kind == CONDUCT_NOTE_ACTION) take_action(c, &n->action);
+    if (n->kind == CONDUCT_NOTE_KNOWN) c->places[n->action.rank].known = true;
     if (n->kind == CONDUCT_NOTE_PLAN) c->total.moved += n->moves;
     if (n->kind == CONDUCT_NOTE_FENCE) SHOW(c, "fence: %s", n->why);
     if (n->kind != CONDUCT_NOTE_SALVAGE) return;
@@ -143,7 +145,7 @@ static void take_frame(struct cluster *c, const struct link_frame *f) {
         break;
     case LINK_KILL:
         SHOW(c, "rank %u is to be killed: %s", f->rank, f->text);
-        kill_worker(c, f->rank);
+        if (c->places[f->rank].known) kill_worker(c, f->rank);
         break;
     case LINK_FIND:
         c->find_view = f->view;

@@ -479,6 +479,22 @@ static void a_disconnected_living_peer_is_let_go_of(void **state) {
     world_close(w);
 }
 
+static void a_disconnected_peer_is_let_go_of_while_the_owner_computes(void **state) {
+    (void)state;
+    struct world *w = world_open(WORLD_TCP_THREAD, 1);
+    uint8_t out = 1, in = 0;
+    world_recv(w, 1, tag_of(1, 0), &in, 1, 1);
+    world_send(w, 0, 1, tag_of(1, 0), &out, 1, 2);
+    assert_done(world_wait(w, 1), 1, PAWL_OK, 1);
+    assert_done(world_wait(w, 0), 2, PAWL_OK, 1);
+    for (uint32_t round = 0; round < 200; round++) world_step(w);
+    uint32_t before = open_descriptors();
+    net_disconnect(w->ends[0], 1);
+    net_disconnect(w->ends[1], 0);
+    while (open_descriptors() >= before) sched_yield(); /* nobody polls */
+    world_close(w);
+}
+
 static void one_program_opens_and_closes_many_times(void **state) {
     (void)state;
     net_close(open_net(NULL));
@@ -581,6 +597,7 @@ int main(int argc, char **argv) {
         THREADED(one_program_opens_and_closes_many_times),
         cmocka_unit_test(peers_that_come_and_go_leave_nothing_behind),
         cmocka_unit_test(a_disconnected_living_peer_is_let_go_of),
+        cmocka_unit_test(a_disconnected_peer_is_let_go_of_while_the_owner_computes),
         cmocka_unit_test(one_program_opens_and_closes_many_times),
         cmocka_unit_test(a_machine_without_a_network_will_do),
         cmocka_unit_test(the_programs_signals_are_left_alone_unless_the_user_wants_otherwise),
