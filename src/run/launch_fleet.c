@@ -398,7 +398,7 @@ void fleet_end(struct launch *l, bool wait) {
     for (uint32_t r = 0; r < l->ranks; r++) {
         struct launch_worker *w = &l->workers[r];
         if (w->process.pid <= 0) continue;
-        end_process(l, &w->process, wait, end_ns);
+        end_process(l, &w->process, wait && w->finishing, end_ns);
         reap(l, r, false);
     }
     struct launch_process *c = &l->relay.process;

@@ -87,6 +87,14 @@ static void hear_leaving(struct launch *l, uint32_t rank) {
     progress_end(l->progress, "worker %u was told to end: its work is planned anew, then it leaves", rank);
 }
 
+static void hear_prepared(struct launch *l, uint32_t rank, const struct message *m) {
+    struct json *j = progress_begin(l->progress, "prepared");
+    json_i64(j, "rank", rank);
+    json_i64(j, "chunk", m->chunk);
+    json_i64(j, "step", (int64_t)m->version);
+    progress_end(l->progress, NULL);
+}
+
 static void hear_measured(struct launch *l, uint32_t rank, const struct message *m) {
     struct measure_report *r = &l->measured[rank];
     if (measure_decode(m->data, m->data_bytes, r, NULL) != PAWL_OK) *r = (struct measure_report){0};
@@ -111,6 +119,9 @@ void hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size
         break;
     case MESSAGE_FAILED:
         hear_failed(l, rank, &m);
+        break;
+    case MESSAGE_PREPARED:
+        hear_prepared(l, rank, &m);
         break;
     case MESSAGE_MEASURED:
         hear_measured(l, rank, &m);

@@ -52,6 +52,7 @@ struct launch_worker {
     bool member; /* of the last GO */
     bool leaving;
     bool left;                /* was sent LEAVE: its end is none that matters */
+    bool finishing;           /* was sent FINISH */
     bool spoiled;             /* failed because of what it was to load, not by itself */
     struct bytes hello;       /* its ADDRESS frame, for a coordinator that takes over */
     struct bytes readied;     /* its READY frame, likewise */
@@ -143,7 +144,7 @@ struct launch {
     size_t decided_capacity;
     int64_t iteration_ns, save_ns; /* as last measured; 0: not yet */
     bool grace_told;
-    bool broken; /* the last fence was for a death: an iteration may have to be done again */
+    enum launch_fence { LAUNCH_CHANGE, LAUNCH_DEATH, LAUNCH_UNDO } fence; /* what the last one was for */
     struct launch_outage outage;
     bool has_durable;
     int64_t durable_ns;

@@ -200,6 +200,7 @@ static void note_restored(struct launch *l, const struct coord_action *a) {
 /* --- views --- */
 
 static void note_plan(struct launch *l, const struct conduct_note *n) {
+    if (l->fence == LAUNCH_UNDO) return;
     struct json *j = progress_begin(l->progress, "plan");
     json_i64(j, "view", (int64_t)n->view);
     json_i64(j, "live", n->live);
@@ -214,21 +215,24 @@ static void note_plan(struct launch *l, const struct conduct_note *n) {
 
 static void note_fence(struct launch *l, const struct conduct_note *n) {
     const char *why = n->why != NULL ? n->why : "";
-    if (strcmp(why, "undo") == 0 || strcmp(why, "redo") == 0) l->report.iterations_undone++;
+    bool undone = strcmp(why, "undo") == 0 || strcmp(why, "redo") == 0;
+    if (undone) l->report.iterations_undone++;
     if (strcmp(why, "better plan") == 0) l->report.replans++;
     if (strcmp(why, "nobody got on") == 0) witness_look(l, "nobody makes progress");
-    l->broken = strcmp(why, "a worker died") == 0;
+    l->fence = undone ? LAUNCH_UNDO : strcmp(why, "a worker died") == 0 ? LAUNCH_DEATH : LAUNCH_CHANGE;
+    if (undone) return; /* the GO tells it: a clipped run has many */
     struct json *j = progress_begin(l->progress, "fence");
     json_i64(j, "view", (int64_t)n->view);
     json_text(j, "why", why);
     progress_end(l->progress, NULL);
 }
 
+/* What a step that was undone had begun is no failure's doing. */
 static void note_salvage(struct launch *l, const struct conduct_note *n) {
+    if (l->fence == LAUNCH_UNDO) return;
     l->report.contributions_kept += n->kept;
     l->report.contributions_redone += n->redone;
-    if (n->redone > 0 && l->broken) l->report.iterations_redone++;
-    l->broken = false;
+    if (n->redone > 0 && l->fence == LAUNCH_DEATH) l->report.iterations_redone++;
     struct json *j = progress_begin(l->progress, "salvage");
     json_i64(j, "kept", (int64_t)n->kept);
     json_i64(j, "redone", (int64_t)n->redone);
@@ -321,11 +325,24 @@ static void passed_go(struct launch *l, const struct message *m, const uint32_t 
     struct json *j = progress_begin(l->progress, "go");
     json_i64(j, "view", (int64_t)m->view);
     json_i64(j, "live", tell_live(l));
+    if (l->fence == LAUNCH_UNDO) json_bool(j, "undo", true);
+    progress_end(l->progress, NULL);
+}
+
+static void passed_prepare(struct launch *l, const struct message *m) {
+    struct json *j = progress_begin(l->progress, "prepare");
+    json_i64(j, "rank", m->rank);
+    json_i64(j, "from", m->peer);
+    json_i64(j, "chunk", m->chunk);
+    json_i64(j, "step", (int64_t)m->version);
     progress_end(l->progress, NULL);
 }
 
 void tell_passed(struct launch *l, const struct message *m, const uint32_t *ranks, uint32_t count) {
     if (m->kind == MESSAGE_GO) passed_go(l, m, ranks, count);
+    if (m->kind == MESSAGE_PREPARE) passed_prepare(l, m);
+    for (uint32_t i = 0; m->kind == MESSAGE_FINISH && i < count; i++)
+        if (ranks[i] < l->ranks) l->workers[ranks[i]].finishing = true;
 }
 
 void tell_progress(struct launch *l, uint32_t rank) {
