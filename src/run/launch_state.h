@@ -64,6 +64,7 @@ struct launch_worker {
     int64_t beat_ns, progress_ns;
     /* of the place, over processes */
     int64_t came_ns;
+    uint32_t unknown;   /* processes the coordinator was told of and has not confirmed: it means one before */
     uint32_t respawned; /* times it was started again because failure.respawn says so */
     uint32_t flaps;     /* deaths soon after coming, in a row */
     int64_t hold_ns;    /* nobody takes the place before */
@@ -172,6 +173,7 @@ void fleet_give_up(struct launch *l, pawl_code code, const char *format, ...)
 /* launch_relay.c */
 pawl_code relay_start(struct launch *l, struct pawl_error *e);
 void relay_say(struct launch *l, const struct link_frame *f);
+void relay_started(struct launch *l, uint32_t rank); /* a process took the place */
 void relay_receive(struct launch *l);
 void relay_exited(struct launch *l); /* its process has ended */
 void relay_tick(struct launch *l, int64_t now_ns);
