@@ -52,7 +52,7 @@ static void cluster_close(struct cluster *c) {
 
 static uint64_t predict(void *context, uint32_t stage, uint32_t holes) {
     const struct cluster *c = context;
-    return plan_predict_stage(&c->costs, c->microbatches, PAWL_POLICY_RECYCLE, stage, holes);
+    return plan_predict_stage(&c->costs, plan_full(c->microbatches), PAWL_POLICY_RECYCLE, stage, holes);
 }
 
 /* Roles after normalization. */
@@ -132,7 +132,8 @@ static void try_helpers(const struct cluster *c, const struct setting *setting, 
     struct plan_share share;
     struct pawl_error e = {0};
     int64_t begin = clock_now_ns();
-    if (plan_share_route(&c->costs, c->microbatches, c->alive, helpers, NULL, &share, &e) != PAWL_OK)
+    if (plan_share_route(&c->costs, plan_full(c->microbatches), c->alive, helpers, NULL, &share, &e) !=
+        PAWL_OK)
         stop("share", e.text);
     double route_ms = (double)(clock_now_ns() - begin) * 1e-6;
     if (share.helper_count == helpers) {
@@ -150,11 +151,12 @@ static void one_case(const struct setting *setting, uint32_t pipelines, uint32_t
     fail(&c, failures);
     struct plan_route *route = NULL;
     struct pawl_error e = {0};
-    if (plan_route_peers(&c.costs, microbatches, c.alive, false, &route, &e) != PAWL_OK)
+    if (plan_route_peers(&c.costs, plan_full(microbatches), c.alive, false, &route, &e) != PAWL_OK)
         stop("route", e.text);
     struct found f = schedule(&c, route, setting);
     plan_route_free(route);
-    uint64_t free_bound = plan_bound_free(&c.costs, microbatches, c.alive, true), recycle = f.period;
+    uint64_t free_bound = plan_bound_free(&c.costs, plan_full(microbatches), c.alive, true),
+             recycle = f.period;
     print_row(&c, setting, 0, &f, recycle, free_bound);
     static const uint32_t helpers[] = {1, 2, 3, 4, 6, 8, 12, 16};
     for (size_t i = 0; i < sizeof helpers / sizeof helpers[0]; i++)

@@ -102,6 +102,7 @@ struct pawl_worker_at {
 
 struct pawl_plan_request {
     uint32_t pipelines, stages, microbatches;
+    uint32_t total_microbatches;        /* of the iteration: the last pipelines have fewer; 0: all are full */
     const struct pawl_profile *profile; /* null: all costs 1 */
     enum pawl_policy policy;
     uint32_t chunks_per_stage; /* interleaved; 0: 2 */

@@ -1,10 +1,11 @@
 /* The binary form of a plan; docs/formats/plan.md draws it byte by byte.
  *
  * Everything is little-endian and packed: a header, per worker a flag, two counts, its chunks and its
- * instructions, then the hash of all bytes before it. Version 2 is written; version 1, which knew one chunk a
- * stage, is read too. Decoding takes memory only for what the input is long enough to hold, and refuses every
- * byte that encoding would not have written, so decode and encode of version 2 are inverse both ways.
- * Tested in tests/unit/ir_binary_test.c, tests/golden/ir_golden_test.c and tests/fuzz/ir_decode_fuzz.c. */
+ * instructions, then the hash of all bytes before it. Version 2 is written, or version 3 if the pipelines are
+ * not all full; version 1, which knew one chunk a stage, is read too. Decoding takes memory only for what the
+ * input is long enough to hold, and refuses every byte that encoding would not have written, so decode and
+ * encode of versions 2 and 3 are inverse both ways. Tested in tests/unit/ir_binary_test.c,
+ * tests/golden/ir_golden_test.c and tests/fuzz/ir_decode_fuzz.c. */
 #include "ir/ir.h"
 
 #include <string.h>
@@ -14,18 +15,19 @@
 
 #define MAGIC        "PAWLPLAN"
 #define MAGIC_BYTES  8u
-#define VERSION      2u
+#define VERSION      3u  /* newest */
 #define SIZE_OFFSET  24u /* where the header holds the size of the whole */
 #define HEADER_BYTES 32u /* of both: magic 8, version 4, three sizes 4 each, total size 8 */
-#define CHUNKS_BYTES 4u  /* version 2: behind the header, the number of chunks */
+#define CHUNKS_BYTES 4u  /* from version 2: behind the header, the number of chunks */
+#define TOTAL_BYTES  4u  /* from version 3: behind that, the number of micro-batches in all */
 #define HASH_BYTES   8u
 #define HOLD_BYTES   2u
 #define NONE16       UINT16_MAX /* IR_NONE; no limit of ir.h reaches it */
 
 /* Version 1: alive 1, count 4; op 1, home, micro-batch, from, to 2 each.
- * Version 2: alive 1, hold count 2, count 4; op 1, chunk, home, micro-batch 2 each, from, to 4 each. */
-static const uint32_t worker_bytes[VERSION + 1] = {0, 5, 7};
-static const uint32_t instruction_bytes[VERSION + 1] = {0, 9, 15};
+ * From version 2: alive 1, hold count 2, count 4; op 1, chunk, home, micro-batch 2 each, from, to 4 each. */
+static const uint32_t worker_bytes[VERSION + 1] = {0, 5, 7, 7};
+static const uint32_t instruction_bytes[VERSION + 1] = {0, 9, 15, 15};
 
 _Static_assert(IR_PIPELINES_MAX < NONE16 && IR_MICROBATCHES_MAX < NONE16 && IR_CHUNKS_MAX < NONE16,
                "16 bits hold every index but those of workers");
@@ -62,8 +64,13 @@ static void put_worker(const struct ir_plan *plan, const struct ir_worker *worke
     for (uint32_t i = 0; i < worker->count; i++) put_instruction(plan, &worker->instructions[i], out);
 }
 
+static uint32_t version_of(const struct ir_plan *plan) {
+    return plan->total == plan->pipelines * plan->microbatches ? 2 : 3;
+}
+
 static uint64_t encoded_size(const struct ir_plan *plan) {
     uint64_t size = HEADER_BYTES + CHUNKS_BYTES + HASH_BYTES;
+    if (version_of(plan) > 2) size += TOTAL_BYTES;
     for (uint32_t w = 0; w < ir_worker_count(plan); w++)
         size += worker_bytes[VERSION] + (uint64_t)plan->workers[w].hold_count * HOLD_BYTES +
                 (uint64_t)plan->workers[w].count * instruction_bytes[VERSION];
@@ -73,12 +80,14 @@ static uint64_t encoded_size(const struct ir_plan *plan) {
 void ir_encode(const struct ir_plan *plan, struct bytes *out) {
     size_t start = out->size;
     bytes_put(out, MAGIC, MAGIC_BYTES);
-    bytes_put_u32(out, VERSION);
+    bytes_put_u32(out, version_of(plan));
     bytes_put_u32(out, plan->pipelines);
     bytes_put_u32(out, plan->stages);
     bytes_put_u32(out, plan->microbatches);
     bytes_put_u64(out, encoded_size(plan));
     bytes_put_u32(out, plan->chunks);
+    if (version_of(plan) > 2) bytes_put_u32(out, plan->total);
+    if (plan->total == 0 || plan->total > plan->pipelines * plan->microbatches) out->failed = true;
     for (uint32_t w = 0; w < ir_worker_count(plan); w++) put_worker(plan, &plan->workers[w], out);
     if (out->failed) return;
     bytes_put_u64(out, hash64(out->data + start, out->size - start));
@@ -198,6 +207,17 @@ static pawl_code take_worker(struct decode *d, uint32_t worker) {
     return code == PAWL_OK ? take_instructions(d, worker, count) : code;
 }
 
+/* Version 3 says that the last pipelines are not full: else it would be version 2. */
+static pawl_code take_total(struct decode *d, uint32_t total) {
+    uint32_t full = d->plan->pipelines * d->plan->microbatches;
+    if (d->version < 3) return PAWL_OK;
+    if (total == 0 || total >= full)
+        return error_set(d->e, PAWL_FORMAT, 0,
+                         "plan: offset %u: micro-batches in all are %u, wanted one from 1 and below %u",
+                         HEADER_BYTES + CHUNKS_BYTES, total, full);
+    return ir_plan_limit(d->plan, total, d->e);
+}
+
 /* The plan's sizes; the workers must fit into the bytes that are left before memory is taken for them. */
 static pawl_code take_sizes(struct decode *d) {
     struct reader *r = &d->r;
@@ -206,6 +226,7 @@ static pawl_code take_sizes(struct decode *d) {
     uint32_t microbatches = reader_u32(r);
     (void)reader_u64(r); /* the total size, checked with the envelope */
     uint32_t chunks = d->version == 1 ? stages : reader_u32(r);
+    uint32_t total = d->version < 3 ? 0 : reader_u32(r);
     if (r->failed) return error_set(d->e, PAWL_FORMAT, 0, "plan: offset %zu: ends inside the header", r->at);
     uint64_t workers = (uint64_t)pipelines * stages;
     uint64_t room = (r->size - r->at) / worker_bytes[d->version];
@@ -216,6 +237,7 @@ static pawl_code take_sizes(struct decode *d) {
     pawl_code code = d->version == 1
                          ? ir_plan_new(pipelines, stages, microbatches, &d->plan, d->e)
                          : ir_plan_new_chunks(pipelines, stages, chunks, microbatches, &d->plan, d->e);
+    if (code == PAWL_OK) return take_total(d, total);
     if (code != PAWL_ARGUMENT) return code;
     return error_set(d->e, PAWL_FORMAT, 0,
                      "plan: offset 12: sizes %u x %u x %u and %u chunks are not in 1..%u x 1..%u x 1..%u, at "

@@ -65,6 +65,9 @@ static pawl_code check_fields(const struct check *c, uint32_t worker, uint32_t p
     if (has_microbatch(in->op) && (in->home >= plan->pipelines || in->microbatch >= plan->microbatches))
         return check_fail(c, worker, position, "%s of micro-batch %u.%u, but there are %u pipelines of %u",
                           ir_op_name(in->op), in->home, in->microbatch, plan->pipelines, plan->microbatches);
+    if (has_microbatch(in->op) && (uint64_t)in->home * plan->microbatches + in->microbatch >= plan->total)
+        return check_fail(c, worker, position, "%s of micro-batch %u.%u of %u, but there are %u in all",
+                          ir_op_name(in->op), in->home, in->microbatch, plan->microbatches, plan->total);
     return PAWL_OK;
 }
 
@@ -155,19 +158,20 @@ static uint32_t likely_host(const struct check *c, uint32_t home, uint32_t chunk
     return c->holder[c->first_holder[chunk]];
 }
 
+static pawl_code fail_incomplete(const struct check *c, uint64_t cell) {
+    uint32_t chunk = (uint32_t)(cell / c->plan->total), number = (uint32_t)(cell % c->plan->total);
+    uint32_t home = number / c->plan->microbatches;
+    uint8_t state = c->state[cell];
+    uint32_t worker = state & CHECK_F ? c->host[cell] : likely_host(c, home, chunk);
+    return check_fail(
+        c, worker, c->plan->workers[worker].count, "%s of micro-batch %u.%u of chunk %u is nowhere",
+        task_name((uint8_t)(CHECK_COMPLETE & ~state)), home, number % c->plan->microbatches, chunk);
+}
+
 /* Every micro-batch has all three of its tasks at every chunk. */
 static pawl_code check_complete(const struct check *c) {
-    for (uint64_t cell = 0; cell < c->cells; cell++) {
-        uint8_t state = c->state[cell];
-        if ((state & CHECK_COMPLETE) == CHECK_COMPLETE) continue;
-        uint64_t row = cell / c->plan->microbatches;
-        uint32_t home = (uint32_t)(row / c->plan->chunks), chunk = (uint32_t)(row % c->plan->chunks);
-        uint32_t worker = state & CHECK_F ? c->host[cell] : likely_host(c, home, chunk);
-        return check_fail(c, worker, c->plan->workers[worker].count,
-                          "%s of micro-batch %u.%u of chunk %u is nowhere",
-                          task_name((uint8_t)(CHECK_COMPLETE & ~state)), home,
-                          (uint32_t)(cell % c->plan->microbatches), chunk);
-    }
+    for (uint64_t cell = 0; cell < c->cells; cell++)
+        if ((c->state[cell] & CHECK_COMPLETE) != CHECK_COMPLETE) return fail_incomplete(c, cell);
     return PAWL_OK;
 }
 
@@ -194,8 +198,8 @@ static pawl_code check_route(const struct check *c, uint32_t worker, uint32_t po
     uint32_t before = IR_NONE, after = IR_NONE;
     if (in->op == IR_F || in->op == IR_I || in->op == IR_B) {
         uint64_t cell = check_cell(c, in);
-        if (in->chunk > 0) before = c->host[cell - c->plan->microbatches];
-        if (in->chunk + 1 < c->plan->chunks) after = c->host[cell + c->plan->microbatches];
+        if (in->chunk > 0) before = c->host[cell - c->plan->total];
+        if (in->chunk + 1 < c->plan->chunks) after = c->host[cell + c->plan->total];
     }
     uint32_t from = in->op == IR_F ? before : after, to = in->op == IR_F ? after : before;
     if (in->from != from) return fail_neighbour(c, worker, position, "from", from);
@@ -214,13 +218,20 @@ static pawl_code check_routes(const struct check *c) {
 
 static bool size_is_valid(uint32_t value, uint32_t limit) { return value >= 1 && value <= limit; }
 
+static pawl_code check_total(const struct check *c) {
+    uint32_t most = c->plan->pipelines * c->plan->microbatches;
+    if (size_is_valid(c->plan->total, most)) return PAWL_OK;
+    return error_set(c->e, PAWL_PLAN, 0, "plan: %u micro-batches in all: not in 1..%u for %u pipelines of %u",
+                     c->plan->total, most, c->plan->pipelines, c->plan->microbatches);
+}
+
 static pawl_code check_sizes(struct check *c) {
     const struct ir_plan *plan = c->plan;
     if (size_is_valid(plan->pipelines, IR_PIPELINES_MAX) && size_is_valid(plan->stages, IR_STAGES_MAX) &&
         size_is_valid(plan->chunks, IR_CHUNKS_MAX) &&
         size_is_valid(plan->microbatches, IR_MICROBATCHES_MAX) && plan->workers != NULL &&
         plan->pipelines * plan->stages <= IR_WORKERS_MAX)
-        return PAWL_OK;
+        return check_total(c);
     return error_set(c->e, PAWL_PLAN, 0,
                      "plan: %u pipelines x %u stages, %u chunks, %u micro-batches: not in 1..%u x 1..%u "
                      "(%u workers), 1..%u, 1..%u",
@@ -233,7 +244,7 @@ static pawl_code check_open(struct check *c) {
     const struct ir_plan *plan = c->plan;
     uint64_t instructions = 0;
     c->workers = plan->pipelines * plan->stages;
-    c->cells = (uint64_t)plan->pipelines * plan->chunks * plan->microbatches; /* at most 2^36 */
+    c->cells = (uint64_t)plan->chunks * plan->total; /* at most 2^36 */
     for (uint32_t w = 0; w < c->workers; w++) instructions += plan->workers[w].count;
     if (instructions < c->cells)
         return error_set(c->e, PAWL_PLAN, 0,
@@ -248,20 +259,29 @@ static pawl_code check_open(struct check *c) {
     return check_holders(c);
 }
 
+pawl_code check_lists(struct check *c) {
+    pawl_code code = check_sizes(c);
+    if (code == PAWL_OK) code = check_open(c);
+    for (uint32_t w = 0; code == PAWL_OK && w < c->workers; w++) code = check_list(c, w);
+    if (code == PAWL_OK) code = check_complete(c);
+    if (code == PAWL_OK) code = check_routes(c);
+    return code == PAWL_OK ? check_run(c) : code;
+}
+
+void check_close(struct check *c) {
+    free(c->host);
+    free(c->state);
+    free(c->needed);
+    free(c->chunk);
+    free(c->first_holder);
+    free(c->holder);
+}
+
 pawl_code ir_check(const struct ir_plan *plan, const struct ir_memory *memory, uint64_t *peak,
                    struct pawl_error *e) {
     struct check c = {.plan = plan, .e = e};
-    pawl_code code = check_sizes(&c);
-    if (code == PAWL_OK) code = check_open(&c);
-    for (uint32_t w = 0; code == PAWL_OK && w < c.workers; w++) code = check_list(&c, w);
-    if (code == PAWL_OK) code = check_complete(&c);
-    if (code == PAWL_OK) code = check_routes(&c);
-    if (code == PAWL_OK) code = check_run(&c);
+    pawl_code code = check_lists(&c);
     if (code == PAWL_OK) code = check_memory(&c, memory, peak);
-    free(c.host);
-    free(c.state);
-    free(c.chunk);
-    free(c.first_holder);
-    free(c.holder);
+    check_close(&c);
     return code;
 }

@@ -51,6 +51,12 @@ static void change_of(const struct check *c, const struct ir_instruction *in, st
     }
 }
 
+/* Not even its forward is needed. What is stored for one that is needed in part goes where it goes in the
+ * whole plan, at the latest. */
+static bool check_is_idle(const struct check *c, const struct ir_instruction *in) {
+    return in->op != IR_R && in->op != IR_S && c->needed != NULL && !(c->needed[check_cell(c, in)] & CHECK_F);
+}
+
 static pawl_code check_worker(const struct check *c, const struct ir_memory *memory, uint32_t worker,
                               uint64_t *peak) {
     uint64_t stored = 0, limit = memory->limit == NULL ? UINT64_MAX : memory->limit[worker];
@@ -59,6 +65,7 @@ static pawl_code check_worker(const struct check *c, const struct ir_memory *mem
         const struct ir_instruction *in = check_at(c, worker, i);
         uint64_t before, after;
         change_of(c, in, sizes_of(memory, in->chunk), &before, &after);
+        if (check_is_idle(c, in)) before = after = 0;
         stored -= before;
         if (!mem_add(stored, after, &stored))
             return check_fail(c, worker, i, "stores more than 64 bits can count");

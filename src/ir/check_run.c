@@ -28,11 +28,12 @@ static void wake(struct run *r, uint32_t worker) {
 
 static bool input_is_there(const struct run *r, const struct ir_instruction *in) {
     const struct ir_plan *plan = r->check->plan;
+    if (check_skips(r->check, in)) return true;
     bool gradient = in->op == IR_I || in->op == IR_B;
     if (in->op == IR_F && in->chunk > 0)
-        return r->check->state[check_cell(r->check, in) - plan->microbatches] & CHECK_FORWARD_RAN;
+        return r->check->state[check_cell(r->check, in) - plan->total] & CHECK_FORWARD_RAN;
     if (gradient && in->chunk + 1 < plan->chunks)
-        return r->check->state[check_cell(r->check, in) + plan->microbatches] & CHECK_INPUT_RAN;
+        return r->check->state[check_cell(r->check, in) + plan->total] & CHECK_INPUT_RAN;
     return true;
 }
 
@@ -50,7 +51,7 @@ static bool barrier_is_open(struct run *r, uint32_t worker, uint32_t chunk) {
 
 static void execute(struct run *r, uint32_t worker, const struct ir_instruction *in) {
     if (in->op == IR_R) r->arrived[worker] = false;
-    if (in->op != IR_F && in->op != IR_I && in->op != IR_B) return;
+    if ((in->op != IR_F && in->op != IR_I && in->op != IR_B) || check_skips(r->check, in)) return;
     r->check->state[check_cell(r->check, in)] |= in->op == IR_F ? CHECK_FORWARD_RAN : CHECK_INPUT_RAN;
     if (in->to != IR_NONE && in->to != worker) wake(r, in->to);
 }
@@ -82,9 +83,25 @@ static uint32_t waits_for(const struct run *r, uint32_t worker) {
     return c->holder[i];
 }
 
-static pawl_code fail_cyclic(const struct run *r, uint32_t blocked) {
+static bool has_ended(const struct run *r, uint32_t worker) {
+    return r->position[worker] == r->check->plan->workers[worker].count;
+}
+
+static pawl_code fail_unsent(const struct run *r, uint32_t blocked) {
+    const struct ir_instruction *in = check_at(r->check, blocked, r->position[blocked]);
+    return check_fail(r->check, blocked, r->position[blocked],
+                      "%s of micro-batch %u.%u of chunk %u waits for what does not come", ir_op_name(in->op),
+                      in->home, in->microbatch, in->chunk);
+}
+
+/* A whole plan has a task for each message, so that it can only wait in a circle; of a rest it is proven
+ * here. */
+static pawl_code fail_blocked(const struct run *r, uint32_t blocked) {
     const struct check *c = r->check;
-    for (uint32_t i = 0; i < c->workers; i++) blocked = waits_for(r, blocked); /* into the cycle */
+    for (uint32_t i = 0; i < c->workers; i++) { /* into the cycle */
+        if (has_ended(r, waits_for(r, blocked))) return fail_unsent(r, blocked);
+        blocked = waits_for(r, blocked);
+    }
     uint32_t length = 1;
     uint32_t peer = waits_for(r, blocked);
     for (uint32_t w = peer; w != blocked; w = waits_for(r, w)) length++;
@@ -118,7 +135,7 @@ static pawl_code run_all(struct run *r) {
         run_worker(r, worker);
     }
     for (uint32_t w = 0; w < c->workers; w++)
-        if (r->position[w] < c->plan->workers[w].count) return fail_cyclic(r, w);
+        if (r->position[w] < c->plan->workers[w].count) return fail_blocked(r, w);
     return PAWL_OK;
 }
 

@@ -80,7 +80,11 @@ pawl_code ir_plan_new(uint32_t pipelines, uint32_t stages, uint32_t microbatches
                       struct pawl_error *e);
 pawl_code ir_plan_new_chunks(uint32_t pipelines, uint32_t stages, uint32_t chunks, uint32_t microbatches,
                              struct ir_plan **out, struct pawl_error *e);
+pawl_code ir_plan_copy(const struct ir_plan *plan, struct ir_plan **out, struct pawl_error *e); /* MEMORY */
 void ir_plan_free(struct ir_plan *plan);
+/* Fewer micro-batches than pipelines * microbatches, which is the total of a new plan. Errors: ARGUMENT (not
+ * in 1..pipelines * microbatches, or there are instructions already). */
+pawl_code ir_plan_limit(struct ir_plan *plan, uint32_t total, struct pawl_error *e);
 /* The worker holds `chunk` too; more than once is the same as once. Errors: ARGUMENT (no such worker or
  * chunk, a dead worker), MEMORY. */
 pawl_code ir_plan_hold(struct ir_plan *plan, uint32_t worker, uint32_t chunk, struct pawl_error *e);
@@ -117,9 +121,9 @@ struct ir_memory {
 };
 
 /* The independent checker: PAWL_OK only if
- *  - every (home, chunk, micro-batch) has its F exactly once, and its I and W exactly once (or one B), all on
- *    the same live worker that holds the chunk, in that order; at most one C, or one O and then one L,
- *    between F and I;
+ *  - every (home, chunk, micro-batch) that exists has its F exactly once, and its I and W exactly once (or
+ * one B), all on the same live worker that holds the chunk, in that order; at most one C, or one O and then
+ * one L, between F and I;
  *  - `from` and `to` of both ends name each other;
  *  - every live worker has, for every chunk it holds, exactly one R after the chunk's last gradient there and
  *    one S after that, and every chunk has a live holder;
@@ -137,13 +141,18 @@ pawl_code ir_check(const struct ir_plan *plan, const struct ir_memory *memory, u
  *   F is needed  if first_missing != IR_NONE       C, O, L: as F
  *   I is needed  if first_missing <= chunk
  *   W is needed  if the chunk itself misses it     (of a B: what is needed)
- * Instructions that are not needed are stepped over by everybody alike; what follows of the order stays. */
+ * Instructions that are not needed are stepped over by everybody alike; what follows of the order stays. What
+ * is stored for a micro-batch is freed where its W or B stands at the latest, also if that is stepped over.
+ * `first_missing` is [total]; a null `done` means that nothing is done. */
 void ir_first_missing(const struct ir_plan *plan, const uint8_t *done, uint32_t *first_missing);
 static inline bool ir_is_done(const struct ir_plan *plan, const uint8_t *done, uint32_t chunk, uint64_t m) {
     return done != NULL && (done[(uint64_t)chunk * ((plan->total + 7) / 8) + m / 8] >> (m % 8) & 1) != 0;
 }
-/* ir_check of what is left of a plan that has passed ir_check: every missing contribution is made exactly
- * once with all it needs, and none that is done; nothing waits for what does not come. */
+/* ir_check of the whole plan without its memory limits, then of what is left of it: every missing
+ * contribution is made exactly once with all it needs, and none that is done; nothing waits for what does not
+ * come; and the limits hold for it. What is needed is found by what needs what, not by ir_first_missing.
+ * Errors as ir_check.
+ */
 pawl_code ir_check_rest(const struct ir_plan *plan, const struct ir_memory *memory, const uint8_t *done,
                         uint64_t *peak, struct pawl_error *e);
 

@@ -40,6 +40,7 @@ static pawl_code check_sizes(uint32_t pipelines, uint32_t stages, uint32_t chunk
 }
 
 _Static_assert((uint64_t)IR_PIPELINES_MAX *IR_STAGES_MAX <= UINT32_MAX, "pipelines x stages fits");
+_Static_assert((uint64_t)IR_PIPELINES_MAX *IR_MICROBATCHES_MAX <= UINT32_MAX, "the micro-batches fit");
 
 pawl_code ir_plan_new_chunks(uint32_t pipelines, uint32_t stages, uint32_t chunks, uint32_t microbatches,
                              struct ir_plan **out, struct pawl_error *e) {
@@ -59,6 +60,7 @@ pawl_code ir_plan_new_chunks(uint32_t pipelines, uint32_t stages, uint32_t chunk
                              .stages = stages,
                              .chunks = chunks,
                              .microbatches = microbatches,
+                             .total = pipelines * microbatches,
                              .workers = workers};
     *out = plan;
     return PAWL_OK;
@@ -76,6 +78,23 @@ pawl_code ir_plan_new(uint32_t pipelines, uint32_t stages, uint32_t microbatches
     return code;
 }
 
+pawl_code ir_plan_limit(struct ir_plan *plan, uint32_t total, struct pawl_error *e) {
+    uint32_t most = plan->pipelines * plan->microbatches;
+    if (total == 0 || total > most)
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         "plan: the total of micro-batches must be 1..%u for %u pipelines of %u, had %u",
+                         most, plan->pipelines, plan->microbatches, total);
+    for (uint32_t w = 0; w < ir_worker_count(plan); w++)
+        if (plan->workers[w].count > 0)
+            return error_set(
+                e, PAWL_ARGUMENT, 0,
+                "plan: the total of micro-batches comes before the instructions, worker (%u, %u) "
+                "has %u",
+                w / plan->stages, w % plan->stages, plan->workers[w].count);
+    plan->total = total;
+    return PAWL_OK;
+}
+
 void ir_plan_free(struct ir_plan *plan) {
     if (plan == NULL) return;
     for (uint32_t w = 0; w < ir_worker_count(plan); w++) {
@@ -84,6 +103,34 @@ void ir_plan_free(struct ir_plan *plan) {
     }
     free(plan->workers);
     free(plan);
+}
+
+static bool worker_copy(const struct ir_worker *from, struct ir_worker *to) {
+    *to = (struct ir_worker){.alive = from->alive};
+    if (from->hold_count > 0) to->holds = malloc(from->hold_count * sizeof *to->holds);
+    if (from->count > 0) to->instructions = malloc(from->count * sizeof *to->instructions);
+    if ((from->hold_count > 0 && to->holds == NULL) || (from->count > 0 && to->instructions == NULL))
+        return false;
+    if (from->hold_count > 0) memcpy(to->holds, from->holds, from->hold_count * sizeof *to->holds);
+    if (from->count > 0) memcpy(to->instructions, from->instructions, from->count * sizeof *to->instructions);
+    to->hold_count = from->hold_count;
+    to->count = to->room = from->count;
+    return true;
+}
+
+pawl_code ir_plan_copy(const struct ir_plan *plan, struct ir_plan **out, struct pawl_error *e) {
+    pawl_code code =
+        ir_plan_new_chunks(plan->pipelines, plan->stages, plan->chunks, plan->microbatches, out, e);
+    if (code != PAWL_OK) return code;
+    (*out)->total = plan->total;
+    for (uint32_t w = 0; w < ir_worker_count(plan); w++) {
+        if (worker_copy(&plan->workers[w], &(*out)->workers[w])) continue;
+        ir_plan_free(*out);
+        *out = NULL;
+        return error_set(e, PAWL_MEMORY, 0, "plan: no memory for a copy of %u instructions",
+                         plan->workers[w].count);
+    }
+    return PAWL_OK;
 }
 
 /* Where `chunk` is among the worker's, or belongs. */

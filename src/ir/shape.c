@@ -9,6 +9,8 @@ const char *ir_shape_fault(const struct ir_plan *plan, const struct ir_instructi
         return "R and S have no micro-batch";
     if (!collective && in->home >= plan->pipelines) return "home pipeline out of range";
     if (!collective && in->microbatch >= plan->microbatches) return "micro-batch out of range";
+    if (!collective && in->home * plan->microbatches + in->microbatch >= plan->total)
+        return "micro-batch beyond the total";
     if (!ir_op_speaks(in->op) && (in->from != IR_NONE || in->to != IR_NONE))
         return "only F, I and B have from and to";
     if (in->from != IR_NONE && in->from >= ir_worker_count(plan)) return "from out of range";

@@ -6,7 +6,8 @@
  *   1.0: dead
  *   ...
  *
- * text_parse.c reads it. Tested in tests/unit/ir_text_test.c and tests/fuzz/ir_parse_fuzz.c. */
+ * If the pipelines are not all full the version is 3, and behind microbatches stands total. text_parse.c
+ * reads both. Tested in tests/unit/ir_text_test.c and tests/fuzz/ir_parse_fuzz.c. */
 #include "ir/shape.h"
 
 static void print_worker_name(const struct ir_plan *plan, uint32_t worker, struct bytes *out) {
@@ -43,7 +44,10 @@ static void print_worker(const struct ir_plan *plan, uint32_t worker, struct byt
 }
 
 void ir_print(const struct ir_plan *plan, struct bytes *out) {
-    bytes_printf(out, "pawl-plan 2 pipelines=%u stages=%u chunks=%u microbatches=%u\n", plan->pipelines,
-                 plan->stages, plan->chunks, plan->microbatches);
+    bool full = plan->total == plan->pipelines * plan->microbatches;
+    bytes_printf(out, "pawl-plan %d pipelines=%u stages=%u chunks=%u microbatches=%u", full ? 2 : 3,
+                 plan->pipelines, plan->stages, plan->chunks, plan->microbatches);
+    if (!full) bytes_printf(out, " total=%u", plan->total);
+    bytes_printf(out, "\n");
     for (uint32_t w = 0; w < ir_worker_count(plan); w++) print_worker(plan, w, out);
 }

@@ -8,10 +8,10 @@
 
 #include "ir/shape.h"
 
-#define VERSION 2u
+#define VERSION 3u /* newest */
 
-/* The shortest line of a worker: "0.0:" in version 1, "0.0 []:" in version 2. */
-static const uint32_t worker_bytes[VERSION + 1] = {0, 4, 7};
+/* The shortest line of a worker: "0.0:" in version 1, "0.0 []:" since. */
+static const uint32_t worker_bytes[VERSION + 1] = {0, 4, 7, 7};
 
 struct cursor {
     const char *text;
@@ -19,7 +19,7 @@ struct cursor {
     size_t at;
     size_t line; /* from 1 */
     size_t line_start;
-    uint32_t version; /* 1 or 2, once the header is read */
+    uint32_t version; /* 1..VERSION, once the header is read */
     struct ir_plan *plan;
     struct pawl_error *e;
 };
@@ -104,7 +104,7 @@ static pawl_code take_line_end(struct cursor *c) {
 
 /* The sizes; memory is taken for the workers only if the text is long enough for their lines. */
 static pawl_code take_header(struct cursor *c) {
-    uint32_t pipelines = 0, stages = 0, chunks = 0, microbatches = 0;
+    uint32_t pipelines = 0, stages = 0, chunks = 0, microbatches = 0, total = 0;
     skip_empty_lines(c);
     pawl_code code = take_word(c, "pawl-plan");
     if (code == PAWL_OK) code = take_size(c, "", VERSION, &c->version);
@@ -114,6 +114,8 @@ static pawl_code take_header(struct cursor *c) {
     chunks = stages;
     if (code == PAWL_OK && c->version > 1) code = take_size(c, "chunks=", IR_CHUNKS_MAX, &chunks);
     if (code == PAWL_OK) code = take_size(c, "microbatches=", IR_MICROBATCHES_MAX, &microbatches);
+    if (code == PAWL_OK && c->version > 2)
+        code = take_size(c, "total=", pipelines * microbatches - 1, &total);
     if (code == PAWL_OK) code = take_line_end(c);
     if (code != PAWL_OK) return code;
     uint32_t workers = pipelines * stages;
@@ -123,7 +125,8 @@ static pawl_code take_header(struct cursor *c) {
                          "plan: line %zu: %u workers need as many lines, %zu bytes are left", c->line,
                          workers, c->size - c->at);
     if (c->version == 1) return ir_plan_new(pipelines, stages, microbatches, &c->plan, c->e);
-    return ir_plan_new_chunks(pipelines, stages, chunks, microbatches, &c->plan, c->e);
+    code = ir_plan_new_chunks(pipelines, stages, chunks, microbatches, &c->plan, c->e);
+    return code == PAWL_OK && c->version > 2 ? ir_plan_limit(c->plan, total, c->e) : code;
 }
 
 _Static_assert(IR_WORKERS_MAX == 65536u, "the limit in the text of take_header");
@@ -143,11 +146,18 @@ static pawl_code take_op(struct cursor *c, enum ir_op *op) {
     return fail(c, ops_wanted(c));
 }
 
+/* Of a home pipeline that has any. */
+static uint32_t microbatches_of(const struct ir_plan *plan, uint32_t home) {
+    uint32_t left = plan->total - home * plan->microbatches;
+    return left < plan->microbatches ? left : plan->microbatches;
+}
+
 static pawl_code take_microbatch(struct cursor *c, struct ir_instruction *in) {
-    pawl_code code = take_number(c, "a home pipeline", 0, c->plan->pipelines - 1, &in->home);
+    uint32_t last_home = (c->plan->total - 1) / c->plan->microbatches;
+    pawl_code code = take_number(c, "a home pipeline", 0, last_home, &in->home);
     if (code == PAWL_OK) code = take_word(c, ".");
     if (code == PAWL_OK)
-        code = take_number(c, "a micro-batch", 0, c->plan->microbatches - 1, &in->microbatch);
+        code = take_number(c, "a micro-batch", 0, microbatches_of(c->plan, in->home) - 1, &in->microbatch);
     return code;
 }
 

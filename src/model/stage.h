@@ -75,6 +75,8 @@ struct stage {
     uint64_t contributions;  /* micro-batches of the global batch */
 };
 
+enum stage_pause { STAGE_PAUSE_REDUCE, STAGE_PAUSE_STEP };
+
 struct stage_ops {
     void (*close)(struct stage *stage);
     /* Initial parameters, keyed by (seed, tensor name): the same for any cut into stages. */
@@ -88,7 +90,14 @@ struct stage_ops {
     /* sums: [param_count], then GRADSUM_FOOTER_WORDS words; also adds the slot's loss on the last stage. */
     void (*weight_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot, int64_t *sums,
                         int32_t exponent_shift);
+    /* Null, or called when the chunk's gradients have been reduced and when its step has been made: the time
+     * that an emulated device takes for it. It returns when that time has passed. */
+    void (*pause)(struct stage *stage, enum stage_pause what);
 };
+
+static inline void stage_pause(struct stage *stage, enum stage_pause what) {
+    if (stage->ops->pause != NULL) stage->ops->pause(stage, what);
+}
 
 /* Contributions to a tensor's sum in a step: micro-batches, twice that where a tensor is used twice. */
 uint64_t stage_tensor_contributions(const struct stage *stage, uint32_t tensor);
@@ -96,6 +105,7 @@ uint64_t stage_tensor_contributions(const struct stage *stage, uint32_t tensor);
 /* Version buffers for a stage: zeroed, exponents as before any gradient is known; one region, page-aligned,
  * each section on a MEM_ALIGN boundary. */
 pawl_code version_init(struct version *v, const struct stage *stage, struct pawl_error *e);
+void version_reset(struct version *v, const struct stage *stage); /* a used buffer, as new */
 void version_close(struct version *v);
 
 #endif

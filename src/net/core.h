@@ -1,10 +1,12 @@
-/* What the two transports share: requests, matching, peers and the message protocol of net/frame.h.
+/* What the two transports share: requests, matching, peers and the message protocol of net/frame.h; and who
+ * may touch them when (net/progress.c).
  *
  * A transport moves frames (whole, reliable, in any order) and reports lost links; everything that net.h
  * promises is made here, once, so that the simulated network tests the very code that runs over UCX.
  * Every frame is copied into memory of its own before a transport sees it: the fence can drop any request
  * at once, whatever the peer does, and never waits.
- * Callbacks from a transport only change state; frames leave in net_pump, outside of any callback. */
+ * Callbacks from a transport only change state; frames leave in net_pump, outside of any callback.
+ * With a progress thread everything here happens under the net's lock; without one there is no lock. */
 #ifndef NET_CORE_H
 #define NET_CORE_H
 
@@ -36,9 +38,9 @@ struct transport {
     void (*link_close)(struct net *net, void *link);
     /* May call net_frame_sent before it returns. */
     void (*frame_send)(struct net *net, void *link, struct net_frame *frame);
-    bool (*progress)(struct net *net); /* true when something happened */
-    int (*fd)(const struct net *net);
-    bool (*arm)(struct net *net);
+    bool (*progress)(struct net *net); /* true when something happened; bounded */
+    int (*fd)(const struct net *net);  /* -1: nothing happens but by the caller's own calls */
+    bool (*arm)(struct net *net);   /* true: nothing to do until the descriptor is readable; does not sleep */
     void (*close)(struct net *net); /* ends every frame; frees net->transport_state */
 };
 
@@ -83,7 +85,8 @@ struct net_peer {
     uint32_t number;
     bool named; /* net_connect gave it its number; otherwise it is known from a READY only */
     bool lost;
-    bool gone; /* out of the list, waiting for its frames to end */
+    bool loss_held; /* it is lost, which shall not count before the net is heard again */
+    bool gone;      /* out of the list, waiting for its frames to end */
     bool dirty;
     uint64_t generation;
     void *link;
@@ -98,6 +101,12 @@ struct net_message { /* arrived before its receive was posted */
     struct table_node node;
     struct frame frame; /* its payload points to `payload` */
     uint8_t payload[];
+};
+
+struct net_held { /* arrived while the net was muted */
+    struct net_held *next;
+    size_t size;
+    uint8_t bytes[];
 };
 
 struct net_done {
@@ -117,11 +126,13 @@ struct net {
     uint64_t endpoint;
     struct bytes address;
     bool fenced; /* `view` means something */
+    bool muted;  /* nothing leaves, what arrives is held */
     bool broken; /* a frame was lost for want of memory: nothing may be promised any more */
     uint64_t view;
     struct net_peer *peers;
     struct net_peer *dirty;
     struct net_reply *replies_head, **replies_tail;
+    struct net_held *held_head, **held_tail;
     struct net_request **slots;
     uint32_t slot_count;
     uint32_t *slots_free;
@@ -131,13 +142,28 @@ struct net {
     struct net_done *done; /* ring */
     size_t done_capacity, done_first, done_count;
     struct net_counters counters;
+    struct net_progress *progress; /* null: no thread */
+    uint32_t fruitless_arms;       /* in a row, without anything that moved */
 };
 
 /* ---- net.c: construction, for the transports ---- */
 /* `endpoint` is the random name of this end, `address` what the transport needs to reach it. */
 struct net *net_new(const struct transport *transport, size_t frame_max, uint64_t endpoint,
                     const void *address, size_t address_size);
-void net_free(struct net *net); /* after the transport is closed */
+void net_free(struct net *net);             /* after the transport is closed */
+bool net_move(struct net *net);             /* one round of progress; true when something moved */
+bool net_has_frames(const struct net *net); /* that wait to be handed over, and may be */
+/* Arm the transport before sleeping on its descriptor; *nap_us says how long to sleep first in any case. */
+bool net_arm_transport(struct net *net, uint32_t *nap_us);
+
+/* ---- progress.c: all do nothing without a thread ---- */
+void net_lock(struct net *net);
+void net_unlock(struct net *net);
+void progress_notice(struct net *net);      /* the owner has used the transport: wake the thread if need be */
+void progress_owner_polls(struct net *net); /* the owner is awake */
+bool progress_owner_sleeps(struct net *net); /* false: no thread, so arm the transport */
+int progress_fd(const struct net *net);      /* -1 without a thread */
+void progress_stop(struct net *net);
 
 /* ---- request.c ---- */
 struct net_request *request_new(struct net *net, uint64_t tag, void *data, uint64_t bytes, uint64_t cookie);
@@ -158,7 +184,10 @@ void peer_reply(struct net *net, const struct frame *frame, const uint8_t *addre
 void net_pump(struct net *net); /* hand frames to the transport as far as windows allow */
 
 /* ---- from the transport ---- */
-void net_frame_arrived(struct net *net, const void *data, size_t size);        /* receive.c */
+void net_frame_arrived(struct net *net, const void *data, size_t size); /* receive.c */
+void frames_let_in(struct net *net); /* receive.c: what was held is heard now */
+void frames_held_free(struct net *net);
+void peers_let_in(struct net *net); /* peer.c: losses that were held count now */
 void net_frame_sent(struct net *net, struct net_frame *frame, pawl_code code); /* peer.c; frees the frame */
 void net_peer_lost(struct net *net, struct net_peer *peer);                    /* peer.c; closes the link */
 

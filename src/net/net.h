@@ -2,12 +2,14 @@
  *
  * A message is named by its tag, and by nothing else: receives are posted ahead under the exact tag, and
  * nothing depends on the order of sends. Tags carry the view; net_fence drops everything of older views.
- * All calls are non-blocking and made from one thread (the owner of the endpoint). Buffers belong to the
- * caller and must stay put until the request's completion is reported by net_poll (or until net_fence or
- * net_close has returned, which end every older request at once).
- * Failure of a peer: sends to it complete with PEER_LOST or are reported lost later, receives from it just
- * stay open; the coordinator decides who is dead. Delivery is reliable between live peers.
- * Tested in tests/unit/net_*: the same cases run on both implementations. */
+ * All calls are non-blocking and made from one thread (the owner of the endpoint). With net_progress_start
+ * messages move while the owner computes; calls then wait for a round of that at most (some frames copied,
+ * never a peer), and buffers are read and written at any time until their request has ended.
+ * Buffers belong to the caller and must stay put until the request's completion is reported by net_poll (or
+ * until net_fence or net_close has returned, which end every older request at once). Failure of a peer: sends
+ * to it complete with PEER_LOST or are reported lost later, receives from it just stay open; the coordinator
+ * decides who is dead. Delivery is reliable between live peers. Tested in tests/unit/net_*: the same cases
+ * run on both implementations. */
 #ifndef NET_NET_H
 #define NET_NET_H
 
@@ -73,6 +75,12 @@ pawl_code net_send(struct net *net, uint32_t peer, uint64_t tag, const void *dat
 pawl_code net_recv(struct net *net, uint64_t tag, void *data, size_t bytes, uint64_t cookie,
                    struct pawl_error *e);
 
+/* Start a thread that moves messages on whatever the owner does, and sleeps while there is nothing to move.
+ * What it completes is reported by net_poll alone, as ever; the descriptor of net_fd changes. Ends in
+ * net_close. A second call does nothing, nor does any for the simulated network, which moves only when told.
+ * Errors: IO (no descriptor or thread to be had), MEMORY. */
+pawl_code net_progress_start(struct net *net, struct pawl_error *e);
+
 /* Make progress; write up to `max` completions; returns how many. The amount of progress is bounded:
  * poll until it returns 0 and net_arm says true before sleeping. */
 uint32_t net_poll(struct net *net, struct net_completion *out, uint32_t max);
@@ -85,10 +93,15 @@ uint32_t net_poll(struct net *net, struct net_completion *out, uint32_t max);
  * most 16 of 60 KiB for each peer. */
 void net_fence(struct net *net, uint64_t view);
 
+/* A fault to inject: while muted nothing more is handed to the transport, and what arrives, messages and the
+ * loss of peers alike, is held back as if it were still under way. All other calls work; heard again, the
+ * net goes on from there. Frames handed over before may still leave. */
+void net_mute(struct net *net, bool mute);
+
 /* A descriptor that becomes readable when net_poll may have work, and the call that must precede
  * sleeping on it: false means poll again first. The simulated network has none (-1). It may be readable
- * without cause while a connection is being made; net_arm then takes 0.2 ms, so that a loop over it does
- * not spin. */
+ * without cause while a connection is being made; without a progress thread net_arm then takes 0.2 ms, so
+ * that a loop over it does not spin. */
 int net_fd(const struct net *net);
 bool net_arm(struct net *net);
 

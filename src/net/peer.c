@@ -70,8 +70,15 @@ static void end_link(struct net *net, struct net_peer *p) {
 
 void net_peer_lost(struct net *net, struct net_peer *p) {
     if (p->lost) return;
+    p->loss_held = net->muted;
+    if (p->loss_held) return;
     p->lost = true;
     end_link(net, p);
+}
+
+void peers_let_in(struct net *net) {
+    for (struct net_peer *p = net->peers; p != NULL; p = p->next)
+        if (p->loss_held) net_peer_lost(net, p);
 }
 
 static void peer_remove(struct net *net, struct net_peer *p) {
@@ -139,8 +146,8 @@ static struct net_peer *unnamed_peer(struct net *net, const void *blob, size_t s
     return NULL;
 }
 
-pawl_code net_connect(struct net *net, uint32_t number, const void *address, size_t size,
-                      struct pawl_error *e) {
+static pawl_code connect_to(struct net *net, uint32_t number, const void *address, size_t size,
+                            struct pawl_error *e) {
     struct net_peer *old = peer_of_number(net, number);
     pawl_code code = PAWL_OK;
     if (old != NULL && same_address(old, address, size)) {
@@ -160,9 +167,21 @@ pawl_code net_connect(struct net *net, uint32_t number, const void *address, siz
     return PAWL_OK;
 }
 
+pawl_code net_connect(struct net *net, uint32_t number, const void *address, size_t size,
+                      struct pawl_error *e) {
+    net_lock(net);
+    pawl_code code = connect_to(net, number, address, size, e);
+    progress_notice(net);
+    net_unlock(net);
+    return code;
+}
+
 void net_disconnect(struct net *net, uint32_t number) {
+    net_lock(net);
     struct net_peer *p = peer_of_number(net, number);
     if (p != NULL) peer_remove(net, p);
+    progress_notice(net);
+    net_unlock(net);
 }
 
 /* ---- frames out ---- */
@@ -281,6 +300,7 @@ static void send_reply(struct net *net, const struct net_reply *reply) {
 }
 
 void net_pump(struct net *net) {
+    if (net->muted) return;
     while (net->replies_head != NULL) {
         struct net_reply *reply = net->replies_head;
         net->replies_head = reply->next;

@@ -82,7 +82,41 @@ static void on_data(struct net *net, const struct frame *f) {
     if (r->moved == r->total) request_complete(net, r, PAWL_OK, r->total);
 }
 
+static void hold(struct net *net, const void *data, size_t size) {
+    struct net_held *held = malloc(sizeof *held + size);
+    if (held == NULL) {
+        net->broken = true;
+        return;
+    }
+    held->next = NULL;
+    held->size = size;
+    memcpy(held->bytes, data, size);
+    *net->held_tail = held;
+    net->held_tail = &held->next;
+}
+
+static struct net_held *take_held(struct net *net) {
+    struct net_held *held = net->held_head;
+    if (held == NULL) return NULL;
+    net->held_head = held->next;
+    if (net->held_head == NULL) net->held_tail = &net->held_head;
+    return held;
+}
+
+void frames_let_in(struct net *net) {
+    for (struct net_held *held; (held = take_held(net)) != NULL; free(held))
+        net_frame_arrived(net, held->bytes, held->size);
+}
+
+void frames_held_free(struct net *net) {
+    for (struct net_held *held; (held = take_held(net)) != NULL;) free(held);
+}
+
 void net_frame_arrived(struct net *net, const void *data, size_t size) {
+    if (net->muted) {
+        hold(net, data, size);
+        return;
+    }
     struct frame f;
     if (!frame_decode(data, size, &f)) {
         net->counters.frames_refused++;
@@ -105,22 +139,32 @@ void net_frame_arrived(struct net *net, const void *data, size_t size) {
     }
 }
 
-pawl_code net_recv(struct net *net, uint64_t tag, void *data, size_t bytes, uint64_t cookie,
-                   struct pawl_error *e) {
+static pawl_code receive(struct net *net, struct net_request what, struct pawl_error *e) {
     if (net->broken)
         return error_set(e, PAWL_MEMORY, 0, "receive: an earlier message was lost for want of memory");
-    struct net_request *r = request_new(net, tag, data, bytes, cookie);
+    struct net_request *r = request_new(net, what.tag, what.data, what.bytes, what.cookie);
     if (r == NULL)
-        return error_set(e, PAWL_MEMORY, 0, "receive of %zu bytes: no memory for a request", bytes);
-    struct net_message *m = (struct net_message *)table_take(&net->arrived, tag);
+        return error_set(e, PAWL_MEMORY, 0, "receive of %zu bytes: no memory for a request",
+                         (size_t)what.bytes);
+    struct net_message *m = (struct net_message *)table_take(&net->arrived, r->tag);
     if (m == NULL) {
         r->state = REQUEST_POSTED;
-        table_put(&net->posted, tag, &r->node);
+        table_put(&net->posted, r->tag, &r->node);
         return PAWL_OK;
     }
     r->state = REQUEST_RECEIVING;
     deliver(net, r, &m->frame);
     free(m);
     net_pump(net);
+    progress_notice(net);
     return PAWL_OK;
+}
+
+pawl_code net_recv(struct net *net, uint64_t tag, void *data, size_t bytes, uint64_t cookie,
+                   struct pawl_error *e) {
+    net_lock(net);
+    pawl_code code =
+        receive(net, (struct net_request){.tag = tag, .data = data, .bytes = bytes, .cookie = cookie}, e);
+    net_unlock(net);
+    return code;
 }

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
@@ -29,12 +28,6 @@
 
 /* Calls of ucp_worker_progress in one round, so that arriving data does not keep the caller. */
 #define PROGRESS_CALLS_MAX 16u
-
-/* While a tcp connection waits for an answer of its peer, UCX leaves the wake-up descriptor readable: a
- * caller that sleeps on it would spin until the peer polls. After this many armings in a row that led to
- * nothing, each further one costs a nap. */
-#define FRUITLESS_ARMS_MAX 16u
-#define NAP_US             200u
 
 /* How long net_close lets endpoints close before it destroys the worker under them. */
 #define CLOSE_WAIT_NS 1000000000
@@ -56,7 +49,6 @@ struct ucx {
     struct ucx_link *links;   /* open */
     struct ucx_link *closing; /* closed by the core, not yet by UCX */
     bool any_failed;
-    uint32_t fruitless_arms;
     struct net_frame in_flight; /* ring of frames that UCX holds */
 };
 
@@ -147,7 +139,7 @@ static ucs_status_t on_frame(void *arg, const void *header, size_t header_length
 
 static pawl_code open_worker(struct ucx *ucx, struct pawl_error *e) {
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                  .thread_mode = UCS_THREAD_MODE_SINGLE};
+                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED}; /* by the net's lock */
     ucs_status_t status = ucp_worker_create(ucx->context, &params, &ucx->worker);
     if (status != UCS_OK) return ucx_error(e, status, "create worker");
     status = ucp_worker_get_efd(ucx->worker, &ucx->fd);
@@ -285,7 +277,6 @@ static bool ucx_progress(struct net *net) {
     for (unsigned i = 0; i < PROGRESS_CALLS_MAX && ucp_worker_progress(ucx->worker) != 0; i++) moved = true;
     moved |= report_failed(ucx);
     moved |= advance_closing(ucx);
-    if (moved) ucx->fruitless_arms = 0;
     return moved;
 }
 
@@ -294,9 +285,7 @@ static int ucx_fd(const struct net *net) { return ((const struct ucx *)net->tran
 static bool ucx_arm(struct net *net) {
     struct ucx *ucx = net->transport_state;
     if (ucx->any_failed || ucx->closing != NULL) return false;
-    if (ucp_worker_arm(ucx->worker) != UCS_OK) return false;
-    if (ucx->fruitless_arms++ >= FRUITLESS_ARMS_MAX) usleep(NAP_US);
-    return true;
+    return ucp_worker_arm(ucx->worker) == UCS_OK;
 }
 
 static void ucx_close(struct net *net) {

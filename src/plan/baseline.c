@@ -183,6 +183,12 @@ static pawl_code try_published(struct trial *t) {
     return code;
 }
 
+/* Nothing to order: R and S alone. */
+static pawl_code step_only(struct trial *t) {
+    pawl_code code = plan_route_plan(t->route, &t->best, t->e);
+    return code == PAWL_OK ? append_steps(t->best, t->e) : code;
+}
+
 static pawl_code try_greedy(struct trial *t, const struct baseline_greedy *options) {
     struct ir_plan *plan = NULL;
     pawl_code code = plan_route_plan(t->route, &plan, t->e);
@@ -212,7 +218,7 @@ static bool is_home(const struct plan_route *route) {
         if (!route->alive[w]) return false;
     for (uint32_t p = 0; p < route->pipelines; p++)
         for (uint32_t c = 0; c < route->chunks; c++)
-            for (uint32_t m = 0; m < route->microbatches; m++)
+            for (uint32_t m = 0; m < plan_route_count(route, p); m++)
                 if (route->host[plan_route_cell(route, p, c, m)] !=
                     p * route->stages + baseline_stage_of(route, c))
                     return false;
@@ -235,7 +241,7 @@ static bool same_speeds(const struct sim_costs *costs, uint32_t a, uint32_t b) {
                   costs->stages * sizeof *costs->slow) == 0;
 }
 
-/* The best schedule of pipeline p alone, as a plan of one pipeline. */
+/* The best schedule of pipeline p alone, as a plan of one pipeline. One without micro-batches only steps. */
 static pawl_code solve_pipeline(enum pawl_policy policy, const struct plan_route *route,
                                 const struct sim_costs *costs, uint32_t p, struct ir_plan **out,
                                 struct pawl_error *e) {
@@ -243,15 +249,16 @@ static pawl_code solve_pipeline(enum pawl_policy policy, const struct plan_route
     alone.pipelines = 1;
     if (costs->slow != NULL) alone.slow = costs->slow + (uint64_t)p * costs->stages;
     struct plan_route *one = NULL;
-    pawl_code code = plan_route_new(1, route->stages, route->chunks, route->microbatches, &one, e);
+    uint32_t count = plan_route_count(route, p);
+    pawl_code code = plan_route_new(1, route->stages, route->chunks, count > 0 ? count : 1, &one, e);
     if (code != PAWL_OK) return code;
     one->stage_of = route->stage_of;
     for (uint32_t c = 0; c < route->chunks; c++)
-        for (uint32_t m = 0; m < route->microbatches; m++)
+        for (uint32_t m = 0; m < one->microbatches; m++)
             one->host[plan_route_cell(one, 0, c, m)] = baseline_stage_of(route, c);
     struct trial t = {.policy = policy, .route = one, .costs = &alone, .e = e};
-    code = try_published(&t);
-    if (code == PAWL_OK && is_zero_bubble(policy)) code = try_all_greedy(&t);
+    code = count > 0 ? try_published(&t) : step_only(&t);
+    if (code == PAWL_OK && count > 0 && is_zero_bubble(policy)) code = try_all_greedy(&t);
     *out = t.best;
     plan_route_free(one);
     return code;
@@ -281,7 +288,8 @@ static pawl_code solve_home(enum pawl_policy policy, const struct plan_route *ro
     struct ir_plan *one = NULL;
     pawl_code code = PAWL_OK;
     for (uint32_t p = 0; p < route->pipelines && code == PAWL_OK; p++) {
-        if (p == 0 || !same_speeds(costs, p - 1, p)) {
+        bool alike = p > 0 && plan_route_count(route, p - 1) == plan_route_count(route, p);
+        if (!alike || !same_speeds(costs, p - 1, p)) {
             ir_plan_free(one);
             one = NULL;
             code = solve_pipeline(policy, route, costs, p, &one, e);

@@ -272,7 +272,7 @@ static pawl_code end(struct greedy *g, uint32_t worker, uint64_t now) {
 static pawl_code run(struct greedy *g) {
     pawl_code code = PAWL_OK;
     for (uint32_t home = 0; home < g->route->pipelines; home++)
-        for (uint32_t m = 0; m < g->route->microbatches; m++) {
+        for (uint32_t m = 0; m < plan_route_count(g->route, home); m++) {
             uint32_t cell = (uint32_t)plan_route_cell(g->route, home, 0, m);
             make_ready(g, g->route->host[cell], cell, IR_F);
         }
@@ -302,6 +302,7 @@ static void count_hosted(struct greedy *g, uint32_t cells) {
     }
     for (uint32_t c = 0; c < cells; c++) {
         uint32_t w = g->route->host[c];
+        if (w == PLAN_ABSENT) continue;
         g->host[w].forward[hold_of(g, w, name_of(g, c).chunk)].count++;
         g->host[w].hosted++;
     }

@@ -84,26 +84,27 @@ static uint64_t scale_up(uint64_t a, uint64_t b, uint64_t c) {
     return ticks_add(ticks_mul(a / c, b), (a % c * b + c - 1) / c);
 }
 
-/* By ticks: all work and all R and S over all speed. `work` is of one pipeline, at speed 1. */
+/* By ticks: all work and all R and S over all speed. `work` is of the pipelines looked at, at speed 1. */
 static uint64_t by_ticks(const struct pool *pool, const struct looked *l, uint64_t work) {
-    if (pool->costs->slow == NULL)
-        return ticks_add(scale_up(work, l->pipelines, l->count), l->once / l->count);
-    double ticks = ((double)work * l->pipelines + l->once_scaled) / l->speed;
+    if (pool->costs->slow == NULL) return ticks_add(scale_up(work, 1, l->count), l->once / l->count);
+    double ticks = ((double)work + l->once_scaled) / l->speed;
     ticks = floor(ticks * (1 - 1e-9));
     return ticks < (double)TICKS_NEVER ? (uint64_t)ticks : 0;
 }
 
-uint64_t pool_time(const struct pool *pool, uint32_t microbatches) {
+uint64_t pool_time(const struct pool *pool, struct plan_batch batch) {
     const struct sim_costs *costs = pool->costs;
-    struct looked l = {.pipelines = pool->alive == NULL && costs->slow == NULL ? 1 : costs->pipelines};
+    bool alike = pool->alive == NULL && costs->slow == NULL && batch.total == 0;
+    struct looked l = {.pipelines = alike ? 1 : costs->pipelines};
+    uint64_t each = plan_batch_total(batch, l.pipelines); /* of a chunk */
     l.taker = malloc((size_t)l.pipelines * pool->stage_count * sizeof *l.taker);
     if (l.taker == NULL) return 0;
     look_around(pool, &l);
     uint64_t work = 0, pieces = 0, time = TICKS_NEVER;
     for (uint32_t s = pool->first_stage; s < pool->first_stage + pool->stage_count; s++) {
         for (uint32_t c = s; c < costs->chunks; c += costs->stages) {
-            work = ticks_add(work, ticks_mul(microbatches, plain_unit(&costs->chunk[c])));
-            pieces += (uint64_t)l.pipelines * microbatches;
+            work = ticks_add(work, ticks_mul(each, plain_unit(&costs->chunk[c])));
+            pieces += each;
         }
     }
     if (l.count > 0) {
@@ -188,9 +189,9 @@ static uint64_t ticks_within(const struct sim_costs *costs, const uint32_t *live
 }
 
 /* Least T from `low` on within which that fits; the longer T, the fewer helpers. */
-static uint64_t with_helpers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+static uint64_t with_helpers(const struct sim_costs *costs, struct plan_batch batch, const bool *alive,
                              uint64_t low) {
-    uint64_t pieces = (uint64_t)costs->pipelines * microbatches, high = SIM_TICKS_MAX, count = 0;
+    uint64_t pieces = plan_batch_total(batch, costs->pipelines), high = SIM_TICKS_MAX, count = 0;
     uint32_t *live = malloc(costs->stages * sizeof *live);
     if (live == NULL) return low;
     for (uint32_t s = 0; s < costs->stages; s++) count += live[s] = live_in(costs, alive, s);
@@ -205,13 +206,13 @@ static uint64_t with_helpers(const struct sim_costs *costs, uint32_t microbatche
     return low;
 }
 
-uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+uint64_t plan_bound_free(const struct sim_costs *costs, struct plan_batch batch, const bool *alive,
                          bool staggered) {
     struct pool all = {.costs = costs, .alive = alive, .first_stage = 0, .stage_count = costs->stages};
-    uint64_t time = pool_time(&all, microbatches);
-    uint64_t way = microbatches == 0 ? 0 : way_alone(costs, alive, staggered);
+    uint64_t time = pool_time(&all, batch);
+    uint64_t way = batch.each == 0 ? 0 : way_alone(costs, alive, staggered);
     if (costs->slow == NULL && costs->chunks == costs->stages && time < SIM_TICKS_MAX)
-        time = with_helpers(costs, microbatches, alive, time);
+        time = with_helpers(costs, batch, alive, time);
     return way > time ? way : time;
 }
 
@@ -229,10 +230,10 @@ static struct route_taker whole_stage(const struct sim_costs *costs, uint32_t st
 
 /* The stage's load when its holes' work is shared by its peers. Which of them are the holes is not known, so
  * a worker of average speed is missing: the others do D / (D - holes) times as many micro-batches. */
-static uint64_t predict_peers(const struct sim_costs *costs, uint32_t microbatches, uint32_t stage,
+static uint64_t predict_peers(const struct sim_costs *costs, struct plan_batch batch, uint32_t stage,
                               uint32_t holes) {
     uint32_t pipelines = costs->pipelines;
-    uint64_t pieces = scale_up((uint64_t)pipelines * microbatches, pipelines, pipelines - holes);
+    uint64_t pieces = scale_up(plan_batch_total(batch, pipelines), pipelines, pipelines - holes);
     if (costs->slow == NULL) {
         struct route_taker any = whole_stage(costs, stage, 0);
         return ticks_add(any.load, ticks_mul(scale_up(pieces, 1, pipelines), any.unit));
@@ -255,7 +256,7 @@ static uint64_t early_of(const struct sim_costs *costs, uint32_t stage) {
 
 /* ... and when the stages beside it take part, two of them: what two workers that hold one chunk more can do.
  */
-static uint64_t predict_shared(const struct sim_costs *costs, uint32_t microbatches, uint32_t stage,
+static uint64_t predict_shared(const struct sim_costs *costs, struct plan_batch batch, uint32_t stage,
                                uint32_t holes) {
     uint32_t first = stage == 0 ? 0 : stage - 1;
     uint32_t last = stage + 1 == costs->stages ? stage : stage + 1;
@@ -267,16 +268,16 @@ static uint64_t predict_shared(const struct sim_costs *costs, uint32_t microbatc
     }
     uint32_t count = last - first + 1, workers = count * costs->pipelines;
     struct pool pool = {.costs = costs, .first_stage = first, .stage_count = count};
-    uint64_t full = pool_time(&pool, microbatches);
+    uint64_t full = pool_time(&pool, batch);
     return ticks_add(scale_up(full, workers, workers - holes), early_of(costs, stage));
 }
 
-uint64_t plan_predict_stage(const struct sim_costs *costs, uint32_t microbatches, enum pawl_policy policy,
+uint64_t plan_predict_stage(const struct sim_costs *costs, struct plan_batch batch, enum pawl_policy policy,
                             uint32_t stage, uint32_t holes) {
     if (stage >= costs->stages || holes >= costs->pipelines) return TICKS_NEVER;
-    uint64_t peers = predict_peers(costs, microbatches, stage, holes);
+    uint64_t peers = predict_peers(costs, batch, stage, holes);
     bool shares = policy == PAWL_POLICY_PAWL && costs->chunks == costs->stages;
     if (!shares) return peers;
-    uint64_t shared = predict_shared(costs, microbatches, stage, holes);
+    uint64_t shared = predict_shared(costs, batch, stage, holes);
     return shared < peers ? shared : peers;
 }

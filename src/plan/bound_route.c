@@ -31,7 +31,7 @@ static void count_chunk(struct counted *k, uint32_t chunk) {
         const uint32_t *host = &r->host[plan_route_cell(r, h, chunk, 0)];
         const uint32_t *next = chunk + 1 < r->chunks ? &r->host[plan_route_cell(r, h, chunk + 1, 0)] : NULL;
         bool near = false;
-        for (uint32_t m = 0; m < r->microbatches; m++) {
+        for (uint32_t m = 0; m < plan_route_count(r, h); m++) {
             bool is_first = k->hosted[host[m]]++ == 0;
             if (is_first && host[m] % r->stages != stage) k->holder[k->holder_count++] = host[m];
             near = near || (next != NULL && next[m] == host[m]);
@@ -196,25 +196,25 @@ static bool every_stage_lives(const struct sim_costs *costs, const bool *alive) 
     return true;
 }
 
-static uint64_t bound_stages(struct bound_way *way, uint32_t microbatches, const bool *alive) {
+static uint64_t bound_stages(struct bound_way *way, struct plan_batch batch, const bool *alive) {
     const struct sim_costs *costs = way->costs;
-    uint64_t bound = 0, pieces = (uint64_t)costs->pipelines * microbatches;
+    uint64_t bound = 0, pieces = plan_batch_total(batch, costs->pipelines);
     way_of_stages(way, alive);
     for (uint32_t s = 0; s < costs->stages; s++) {
         struct pool pool = {.costs = costs, .alive = alive, .first_stage = s, .stage_count = 1};
-        uint64_t time = costs->chunks == costs->stages ? stage_time(way, alive, s, pieces)
-                                                       : pool_time(&pool, microbatches);
+        uint64_t time =
+            costs->chunks == costs->stages ? stage_time(way, alive, s, pieces) : pool_time(&pool, batch);
         if (time > bound) bound = time;
     }
     return bound;
 }
 
-uint64_t plan_bound_peers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+uint64_t plan_bound_peers(const struct sim_costs *costs, struct plan_batch batch, const bool *alive,
                           const struct plan_list_options *options) {
     if (!every_stage_lives(costs, alive)) return TICKS_NEVER;
     struct bound_way way;
     uint64_t bound = 0;
-    if (bound_way_init(&way, costs, options) == PAWL_OK) bound = bound_stages(&way, microbatches, alive);
+    if (bound_way_init(&way, costs, options) == PAWL_OK) bound = bound_stages(&way, batch, alive);
     bound_way_close(&way);
     return bound;
 }

@@ -60,6 +60,10 @@ static pawl_code check_shape(const struct plan_route *route, const struct sim_co
                          costs->pipelines, costs->stages, costs->chunks, route->pipelines, route->stages,
                          route->chunks);
     uint64_t cells = (uint64_t)route->pipelines * route->chunks * route->microbatches;
+    if (route->total != route->pipelines * route->microbatches)
+        return error_set(e, PAWL_UNSUPPORTED, 0,
+                         "exact: %u micro-batches do not fill %u pipelines of %u: only full ones are solved",
+                         route->total, route->pipelines, route->microbatches);
     if (cells * 3 > EXACT_TASKS_MAX)
         return error_set(e, PAWL_UNSUPPORTED, 0,
                          "exact plan: %llu tasks are too many to prove anything, at most %u",

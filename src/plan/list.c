@@ -16,6 +16,7 @@ pawl_code list_serial(struct list_pass *s, struct list_schedule *out, struct paw
     list_begin(s, &none, out);
     for (uint32_t i = 0; i < p->route->pipelines * p->microbatches; i++) {
         uint32_t first = i / p->microbatches * p->chunks * p->microbatches + i % p->microbatches;
+        if (!list_is_there(p, first)) continue;
         for (uint32_t c = 0; c < p->chunks; c++) {
             uint32_t cell = first + c * p->microbatches, worker = list_host(p, cell);
             s->worker[worker].used += list_need(list_chunk(p, cell));

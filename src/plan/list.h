@@ -40,7 +40,8 @@ struct list_problem {
     const struct plan_route *route;
     const struct sim_costs *costs;
     const struct plan_list_options *options;
-    uint32_t workers, chunks, microbatches, cells;
+    uint32_t workers, chunks, microbatches;
+    uint32_t cells;       /* those that there are not, too: list_is_there */
     bool split;           /* I and W are apart; else I stands for B and there is no W */
     uint32_t kinds;       /* operations with a start time of their own: 3, or LIST_OPS */
     uint16_t *chunk_of;   /* [cells] */
@@ -61,6 +62,9 @@ pawl_code list_problem_open(const struct plan_route *route, const struct sim_cos
 void list_problem_close(struct list_problem *p);
 
 static inline uint32_t list_host(const struct list_problem *p, uint32_t cell) { return p->route->host[cell]; }
+static inline bool list_is_there(const struct list_problem *p, uint32_t cell) {
+    return p->route->host[cell] != PLAN_ABSENT;
+}
 static inline const struct sim_chunk *list_chunk(const struct list_problem *p, uint32_t cell) {
     return &p->costs->chunk[p->chunk_of[cell]];
 }

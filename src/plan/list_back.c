@@ -157,6 +157,7 @@ void list_backward(struct list_pass *s, const struct list_rule *rule, struct lis
     list_begin(s, rule, out);
     set_releases(s);
     for (uint32_t cell = 0; cell < p->cells; cell++) {
+        if (!list_is_there(p, cell)) continue;
         if (p->split) list_queue(s, LIST_W, LIST_W, cell);
         if (p->chunk_of[cell] == 0) arrive(s, LIST_ARRIVAL_I, cell);
     }

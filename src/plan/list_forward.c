@@ -153,7 +153,8 @@ void list_forward(struct list_pass *s, const struct list_rule *rule, struct list
     const struct list_problem *p = s->problem;
     list_begin(s, rule, out);
     for (uint32_t home = 0; home < p->route->pipelines; home++)
-        for (uint32_t m = 0; m < p->microbatches; m++) queue_first(s, home * p->chunks * p->microbatches + m);
+        for (uint32_t m = 0; m < plan_route_count(p->route, home); m++)
+            queue_first(s, home * p->chunks * p->microbatches + m);
     list_run(s, &forward);
     list_evaluate(s, out);
 }

@@ -109,6 +109,7 @@ void list_keys(struct list_pass *s, bool guests_first) {
     uint32_t homes = p->route->pipelines;
     for (uint32_t cell = 0; cell < p->cells; cell++) {
         uint32_t home = cell / (p->chunks * p->microbatches);
+        if (!list_is_there(p, cell)) continue;
         uint32_t host = list_host(p, cell) / p->route->stages;
         uint32_t far = home >= host ? home - host : home + homes - host;
         uint32_t key = cell % p->microbatches * homes + (guests_first ? homes - 1 - far : far);
@@ -183,7 +184,7 @@ static void enter(struct list_pass *s, const struct list_direction *d, struct li
 
 /* Looked at now and then: passes of millions of operations take seconds. */
 static bool is_stopped(const struct list_pass *s, uint32_t *instants) {
-    return ++*instants % 64 == 0 && s->stop != NULL && *(const volatile bool *)s->stop;
+    return ++*instants % 64 == 0 && s->stop != NULL && __atomic_load_n(s->stop, __ATOMIC_RELAXED);
 }
 
 void list_run(struct list_pass *s, const struct list_direction *d) {

@@ -36,6 +36,7 @@ static pawl_code fill_workers(struct list_problem *p, struct pawl_error *e) {
     for (uint32_t w = 0; w < p->workers; w++) p->plain[w] = !p->costs->slow || p->costs->slow[w] == 1.0;
     for (uint32_t cell = 0; cell < p->cells; cell++) {
         uint32_t w = p->route->host[cell];
+        if (w == PLAN_ABSENT) continue;
         if (w >= p->workers || !p->route->alive[w])
             return error_set(e, PAWL_PLAN, 0, "home %u, chunk %u, micro-batch %u: no live worker executes it",
                              cell / (p->chunks * p->microbatches), p->chunk_of[cell], cell % p->microbatches);
@@ -46,7 +47,8 @@ static pawl_code fill_workers(struct list_problem *p, struct pawl_error *e) {
 }
 
 static void fill_cells(struct list_problem *p) {
-    for (uint32_t cell = 0; cell < p->cells; cell++) p->cells_at[p->first[list_host(p, cell)]++] = cell;
+    for (uint32_t cell = 0; cell < p->cells; cell++)
+        if (list_is_there(p, cell)) p->cells_at[p->first[list_host(p, cell)]++] = cell;
     for (uint32_t w = p->workers; w > 0; w--) p->first[w] = p->first[w - 1];
     p->first[0] = 0;
     for (uint32_t w = 0; w < p->workers; w++)

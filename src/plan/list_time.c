@@ -126,7 +126,7 @@ static void judge(const struct list_pass *s, const struct windows *v, struct lis
 
 /* Every operation that there must be is in the log. */
 static bool is_whole(const struct list_problem *p, const struct list_schedule *out) {
-    uint64_t wanted = (uint64_t)p->cells * (p->split ? 3 : 2), extra = 0;
+    uint64_t there = (uint64_t)p->chunks * p->route->total, extra = 0, wanted = there * (p->split ? 3 : 2);
     for (uint32_t i = 0; i < out->count && p->kinds > 3; i++) extra += list_op_of(out->log[i]) > LIST_W;
     return out->count - extra == wanted;
 }

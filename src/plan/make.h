@@ -22,6 +22,7 @@ struct make {
     struct pawl_error *e;
     double min_gain, help_gain;
     uint32_t worker_count;
+    struct plan_batch batch;
     bool *dead; /* [workers] as the request names them */
     struct sim_costs *costs;
     uint32_t *stage_of; /* [chunks], or null: chunk c at stage c */

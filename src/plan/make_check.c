@@ -61,6 +61,11 @@ static pawl_code check_sizes(struct make *m) {
         return refuse(m,
                       "%llu workers of %u micro-batches are too many: at most %llu together can be planned",
                       (unsigned long long)workers * chunks, r->microbatches, (unsigned long long)CELLS_MAX);
+    uint64_t all = (uint64_t)r->pipelines * r->microbatches;
+    if (r->total_microbatches > all)
+        return refuse(m, "total_microbatches: %u: %u pipelines of %u micro-batches have %llu at most",
+                      r->total_microbatches, r->pipelines, r->microbatches, (unsigned long long)all);
+    m->batch = (struct plan_batch){r->microbatches, r->total_microbatches < all ? r->total_microbatches : 0};
     m->worker_count = (uint32_t)workers;
     return PAWL_OK;
 }

@@ -47,9 +47,8 @@ static pawl_code bound_alive(const struct make *m, uint64_t *out) {
     bool *alive = malloc(m->worker_count * sizeof *alive);
     if (alive == NULL) return error_set(m->e, PAWL_MEMORY, 0, "no memory for %u workers", m->worker_count);
     memset(alive, 1, m->worker_count * sizeof *alive);
-    uint32_t microbatches = m->request->microbatches;
-    *out = make_peers_only(m) ? plan_bound_peers(m->costs, microbatches, alive, &m->list)
-                              : plan_bound_free(m->costs, microbatches, alive, m->list.staggered);
+    *out = make_peers_only(m) ? plan_bound_peers(m->costs, m->batch, alive, &m->list)
+                              : plan_bound_free(m->costs, m->batch, alive, m->list.staggered);
     free(alive);
     return PAWL_OK;
 }

@@ -40,7 +40,7 @@ static pawl_code make_simpler(struct make *r, uint64_t longest) {
     pawl_code code = make_open(r);
     if (code == PAWL_OK) code = make_normalize(r);
     if (code != PAWL_OK) return code;
-    uint64_t bound = plan_bound_peers(r->costs, r->request->microbatches, r->normal.alive, &r->list);
+    uint64_t bound = plan_bound_peers(r->costs, r->batch, r->normal.alive, &r->list);
     plan_normal_close(&r->normal);
     if (bound >= longest) return PAWL_OK;
     code = make_attempt(r);

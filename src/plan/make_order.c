@@ -17,7 +17,7 @@
 
 static uint64_t instruction_count(const struct make *m) {
     const struct pawl_plan_request *r = m->request;
-    return 3ull * m->worker_count * r->microbatches * plan_chunks_per_stage(r);
+    return 3 * plan_batch_total(m->batch, r->pipelines) * r->stages * plan_chunks_per_stage(r);
 }
 
 void make_options(struct make *m) {
@@ -53,7 +53,7 @@ pawl_code make_order(struct make *m, const struct plan_route *route, uint32_t ro
 }
 
 bool make_is_stopped(const struct make *m) {
-    return m->request->stop != NULL && *(const volatile bool *)m->request->stop;
+    return m->request->stop != NULL && __atomic_load_n(m->request->stop, __ATOMIC_RELAXED);
 }
 
 bool make_has_time(struct make *m, int64_t until_ns) {
@@ -116,9 +116,8 @@ bool make_peers_only(const struct make *m) {
 uint64_t make_bound(const struct make *m) {
     const struct pawl_plan_request *r = m->request;
     if (!plan_is_listed(r->policy)) return plan_bound_route(m->route, m->costs, &m->list);
-    if (!make_peers_only(m))
-        return plan_bound_free(m->costs, r->microbatches, m->normal.alive, m->list.staggered);
-    return plan_bound_peers(m->costs, r->microbatches, m->normal.alive, &m->list);
+    if (!make_peers_only(m)) return plan_bound_free(m->costs, m->batch, m->normal.alive, m->list.staggered);
+    return plan_bound_peers(m->costs, m->batch, m->normal.alive, &m->list);
 }
 
 static void report_progress(void *context, uint64_t best, uint64_t bound, double seconds) {
@@ -149,9 +148,8 @@ pawl_code make_exact(struct make *m) {
         m->own_stages = true;
         m->bound = make_bound(m);
     }
-    options.bound = options.free_route
-                        ? plan_bound_peers(m->costs, r->microbatches, m->normal.alive, &m->list)
-                        : plan_bound_route(m->route, m->costs, &m->list);
+    options.bound = options.free_route ? plan_bound_peers(m->costs, m->batch, m->normal.alive, &m->list)
+                                       : plan_bound_route(m->route, m->costs, &m->list);
     pawl_code code = plan_exact_built(options.engine, m->e);
     if (code != PAWL_OK) return code;
     code = plan_exact(m->route, m->costs, m->ir, &options, &m->exact, &why);

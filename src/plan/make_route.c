@@ -6,13 +6,13 @@
 
 struct predict {
     const struct sim_costs *costs;
-    uint32_t microbatches;
+    struct plan_batch batch;
     enum pawl_policy policy;
 };
 
 static uint64_t predict(void *context, uint32_t stage, uint32_t holes) {
     const struct predict *p = context;
-    return plan_predict_stage(p->costs, p->microbatches, p->policy, stage, holes);
+    return plan_predict_stage(p->costs, p->batch, p->policy, stage, holes);
 }
 
 /* ReCycle normalizes stages that lost more than one worker; a lone failure stays where it is, also where its
@@ -31,7 +31,7 @@ static bool may_move(const struct make *m) {
 
 pawl_code make_normalize(struct make *m) {
     const struct pawl_plan_request *r = m->request;
-    struct predict p = {m->costs, r->microbatches, r->policy};
+    struct predict p = {m->costs, m->batch, r->policy};
     struct sim_costs *plain = NULL;
     if (m->costs->chunks != m->costs->stages) { /* predictions are of whole stages */
         struct pawl_plan_request whole = *r;
@@ -63,6 +63,8 @@ static pawl_code route_chunks(struct make *m) {
     if (code == PAWL_OK)
         code = plan_route_new(r->pipelines, r->stages, chunks, r->microbatches, &m->route, m->e);
     if (code != PAWL_OK) return code;
+    code = plan_route_limit(m->route, plan_batch_total(m->batch, r->pipelines), m->e);
+    if (code != PAWL_OK) return code;
     m->route->stage_of = m->stage_of;
     memcpy(m->route->alive, m->normal.alive, m->worker_count * sizeof *m->route->alive);
     return plan_route_fill_peers(m->route, m->costs, false, m->e);
@@ -71,5 +73,5 @@ static pawl_code route_chunks(struct make *m) {
 pawl_code make_route(struct make *m) {
     if (m->costs->chunks != m->costs->stages) return route_chunks(m);
     bool free_homes = m->request->policy == PAWL_POLICY_PAWL && m->costs->slow != NULL;
-    return plan_route_peers(m->costs, m->request->microbatches, m->normal.alive, free_homes, &m->route, m->e);
+    return plan_route_peers(m->costs, m->batch, m->normal.alive, free_homes, &m->route, m->e);
 }

@@ -65,15 +65,15 @@ static uint32_t most_helpers(const struct make *m) {
 
 /* Numbers of helpers worth ordering, ascending; the first try, with none, gives the load to beat. */
 static pawl_code find_candidates(struct make *m, const uint64_t *room, struct candidates *out) {
-    uint64_t cells = (uint64_t)m->worker_count * m->request->microbatches, best = UINT64_MAX;
+    uint64_t cells = (uint64_t)m->request->stages * plan_batch_total(m->batch, m->request->pipelines),
+             best = UINT64_MAX;
     uint32_t stages = m->request->stages, most = most_helpers(m), next = 0, useless = 0;
     struct pool all = {m->costs, m->normal.alive, 0, stages};
-    uint64_t least = pool_time(&all, m->request->microbatches); /* no load is below */
+    uint64_t least = pool_time(&all, m->batch); /* no load is below */
     while (next <= most && out->count < CANDIDATES_MAX && useless <= stages && !make_is_stopped(m) &&
            gains(least, best, m->help_gain)) {
         struct plan_share s = {0};
-        pawl_code code =
-            plan_share_route(m->costs, m->request->microbatches, m->normal.alive, next, room, &s, m->e);
+        pawl_code code = plan_share_route(m->costs, m->batch, m->normal.alive, next, room, &s, m->e);
         if (code != PAWL_OK) return code;
         bool good = best != UINT64_MAX && gains(s.load, best, m->help_gain);
         useless = good ? 0 : useless + 1;
@@ -205,8 +205,7 @@ static uint64_t least_of(const struct make *m, const struct plan_share *s) {
 
 static pawl_code try_number(struct make *m, uint32_t helpers, const struct trial *t, bool *any) {
     struct plan_share s = {0};
-    pawl_code code =
-        plan_share_route(m->costs, m->request->microbatches, m->normal.alive, helpers, t->room, &s, m->e);
+    pawl_code code = plan_share_route(m->costs, m->batch, m->normal.alive, helpers, t->room, &s, m->e);
     bool other = code == PAWL_OK && s.helper_count == helpers;
     if (other && least_of(m, &s) < m->times.period) {
         *any = true;

@@ -18,10 +18,23 @@
 
 /* ---- the problem ---- */
 
+/* The micro-batches of an iteration: home h has numbers 0 .. each-1, as far as h * each + number is below
+ * total. */
+struct plan_batch {
+    uint32_t each, total; /* total 0: all pipelines are full */
+};
+static inline struct plan_batch plan_full(uint32_t each) { return (struct plan_batch){each, 0}; }
+static inline uint64_t plan_batch_total(struct plan_batch b, uint32_t pipelines) {
+    return b.total > 0 ? b.total : (uint64_t)pipelines * b.each;
+}
+
+#define PLAN_ABSENT (IR_NONE - 1) /* host of a micro-batch that there is not */
+
 /* Which worker executes a micro-batch of a chunk, and who holds what. The optimizer's form of a plan: order
  * is not decided yet. */
 struct plan_route {
     uint32_t pipelines, stages, chunks, microbatches;
+    uint32_t total; /* of the iteration, as ir_plan.total: cells beyond have the host PLAN_ABSENT */
     bool *alive;    /* [workers] roles */
     uint32_t *host; /* [(home * chunks + chunk) * microbatches + number] worker */
     /* Holders besides the executing ones need not be named: who executes a chunk holds it. Every live worker
@@ -34,6 +47,14 @@ struct plan_route {
 pawl_code plan_route_new(uint32_t pipelines, uint32_t stages, uint32_t chunks, uint32_t microbatches,
                          struct plan_route **out,
                          struct pawl_error *e); /* all alive, hosts unset (IR_NONE) */
+/* Only so many micro-batches in all; before any host is set. ARGUMENT: not 1..pipelines * microbatches. */
+pawl_code plan_route_limit(struct plan_route *route, uint64_t total, struct pawl_error *e);
+/* Micro-batches that a home has. */
+static inline uint32_t plan_route_count(const struct plan_route *r, uint32_t home) {
+    uint64_t before = (uint64_t)home * r->microbatches;
+    if (before >= r->total) return 0;
+    return r->total - before < r->microbatches ? (uint32_t)(r->total - before) : r->microbatches;
+}
 pawl_code plan_route_copy(const struct plan_route *route, struct plan_route **out, struct pawl_error *e);
 void plan_route_free(struct plan_route *route);
 static inline uint64_t plan_route_cell(const struct plan_route *r, uint32_t home, uint32_t chunk,
@@ -84,7 +105,7 @@ void plan_normal_close(struct plan_normal *n);
  * its own speed, finishes first, spread over home pipelines and numbers evenly. `alive` null: all.
  * `free_homes`: a slow worker gives micro-batches of its own away too. Errors: STAGE_LOST names the stage;
  * ARGUMENT, MEMORY. */
-pawl_code plan_route_peers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+pawl_code plan_route_peers(const struct sim_costs *costs, struct plan_batch batch, const bool *alive,
                            bool free_homes, struct plan_route **out, struct pawl_error *e);
 /* The same into a route whose `alive` and `stage_of` the caller has set. */
 pawl_code plan_route_fill_peers(struct plan_route *route, const struct sim_costs *costs, bool free_homes,
@@ -108,7 +129,7 @@ struct plan_share {
     uint32_t helper_count;
     uint64_t load; /* ticks of the busiest worker */
 };
-pawl_code plan_share_route(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+pawl_code plan_share_route(const struct sim_costs *costs, struct plan_batch batch, const bool *alive,
                            uint32_t helpers, const uint64_t *room, struct plan_share *out,
                            struct pawl_error *e);
 void plan_share_close(struct plan_share *s);
@@ -148,15 +169,15 @@ uint64_t plan_bound_route(const struct plan_route *route, const struct sim_costs
 /* ... of any route of whoever is alive, homes free, workers holding neighbours too: all work over all speed,
  * with R and S also of those who must help where a stage's own cannot do it; and of any route where workers
  * execute chunks of their own stage only (UINT64_MAX: a stage nobody lives in). */
-uint64_t plan_bound_free(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+uint64_t plan_bound_free(const struct sim_costs *costs, struct plan_batch batch, const bool *alive,
                          bool staggered);
-uint64_t plan_bound_peers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+uint64_t plan_bound_peers(const struct sim_costs *costs, struct plan_batch batch, const bool *alive,
                           const struct plan_list_options *options);
 /* T(s, j): predicted ticks of an iteration whose stage s has j holes: the load of its live workers, by the
  * closed form of the staggered schedule (facts 2.4), whatever the policy: normalization balances load, so
  * ablations differ in their schedules alone, and no single failure is moved. For pawl less, where the stages
  * beside it can take part (three stages share the work). UINT64_MAX: no such stage, or nobody left in it. */
-uint64_t plan_predict_stage(const struct sim_costs *costs, uint32_t microbatches, enum pawl_policy policy,
+uint64_t plan_predict_stage(const struct sim_costs *costs, struct plan_batch batch, enum pawl_policy policy,
                             uint32_t stage, uint32_t holes);
 
 /* ---- baselines without failures (route all alive), and with failures where the policy has them ---- */
@@ -201,7 +222,8 @@ struct plan_exact_result {
 };
 /* UNSUPPORTED: built without that engine. */
 pawl_code plan_exact_built(enum plan_engine engine, struct pawl_error *e);
-/* `seed` is a plan of the route. UNSUPPORTED: built without that engine. Reads a clock. */
+/* `seed` is a plan of the route. UNSUPPORTED: built without that engine, or a home is not full. Reads a
+ * clock. */
 pawl_code plan_exact(const struct plan_route *route, const struct sim_costs *costs,
                      const struct ir_plan *seed, const struct plan_exact_options *options,
                      struct plan_exact_result *out, struct pawl_error *e);

@@ -10,6 +10,6 @@ struct pool {
     uint32_t first_stage, stage_count; /* their live workers, and the chunks c with c % stages among them */
 };
 /* TICKS_NEVER: nobody lives. 0 where there is no memory to say more. */
-uint64_t pool_time(const struct pool *pool, uint32_t microbatches);
+uint64_t pool_time(const struct pool *pool, struct plan_batch batch);
 
 #endif

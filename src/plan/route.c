@@ -41,6 +41,7 @@ static pawl_code route_alloc(uint32_t pipelines, uint32_t stages, uint32_t chunk
     if (r == NULL) return error_set(e, PAWL_MEMORY, 0, "route: no memory");
     *r = (struct plan_route){
         .pipelines = pipelines, .stages = stages, .chunks = chunks, .microbatches = microbatches};
+    r->total = pipelines * microbatches;
     r->alive = malloc(worker_count(r) * sizeof *r->alive);
     r->host = malloc(cell_count(r) * sizeof *r->host);
     if (r->alive == NULL || r->host == NULL) {
@@ -64,10 +65,24 @@ pawl_code plan_route_new(uint32_t pipelines, uint32_t stages, uint32_t chunks, u
     return PAWL_OK;
 }
 
+pawl_code plan_route_limit(struct plan_route *route, uint64_t total, struct pawl_error *e) {
+    uint64_t most = (uint64_t)route->pipelines * route->microbatches;
+    if (total == 0 || total > most)
+        return error_set(e, PAWL_ARGUMENT, 0, "route: the total of micro-batches must be 1..%llu, had %llu",
+                         (unsigned long long)most, (unsigned long long)total);
+    route->total = (uint32_t)total;
+    for (uint32_t h = 0; h < route->pipelines; h++)
+        for (uint32_t c = 0; c < route->chunks; c++)
+            for (uint32_t m = plan_route_count(route, h); m < route->microbatches; m++)
+                route->host[plan_route_cell(route, h, c, m)] = PLAN_ABSENT;
+    return PAWL_OK;
+}
+
 pawl_code plan_route_copy(const struct plan_route *route, struct plan_route **out, struct pawl_error *e) {
     pawl_code code = route_alloc(route->pipelines, route->stages, route->chunks, route->microbatches, out, e);
     if (code != PAWL_OK) return code;
     (*out)->stage_of = route->stage_of;
+    (*out)->total = route->total;
     memcpy((*out)->alive, route->alive, worker_count(route) * sizeof *route->alive);
     memcpy((*out)->host, route->host, cell_count(route) * sizeof *route->host);
     if (route->early == NULL) return PAWL_OK;
@@ -105,7 +120,7 @@ static pawl_code hold_own(const struct plan_route *r, struct ir_plan *plan, stru
 /* Whoever executes a chunk holds it. */
 static pawl_code hold_hosted(const struct plan_route *r, struct ir_plan *plan, uint32_t home, uint32_t chunk,
                              struct pawl_error *e) {
-    for (uint32_t m = 0; m < r->microbatches; m++) {
+    for (uint32_t m = 0; m < plan_route_count(r, home); m++) {
         uint32_t host = r->host[plan_route_cell(r, home, chunk, m)];
         if (host >= worker_count(r) || !r->alive[host])
             return error_set(e, PAWL_PLAN, 0,
@@ -126,7 +141,8 @@ pawl_code plan_route_plan(const struct plan_route *route, struct ir_plan **out, 
     if (code != PAWL_OK) return code;
     for (uint32_t w = 0; w < worker_count(route); w++)
         if (!route->alive[w]) ir_plan_kill(plan, w);
-    code = hold_own(route, plan, e);
+    code = ir_plan_limit(plan, route->total, e);
+    if (code == PAWL_OK) code = hold_own(route, plan, e);
     for (uint32_t h = 0; h < route->pipelines && code == PAWL_OK; h++)
         for (uint32_t c = 0; c < route->chunks && code == PAWL_OK; c++)
             code = hold_hosted(route, plan, h, c, e);

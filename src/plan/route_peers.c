@@ -35,13 +35,13 @@ static uint32_t takers_find(struct peers *p, uint32_t chunk) {
 
 /* How many of its own each keeps: all, or as many as it can do while everybody is busy. Returns the sum. */
 static uint64_t keep_own(struct peers *p, uint32_t count) {
-    uint32_t microbatches = p->route->microbatches;
-    uint64_t pieces = (uint64_t)p->route->pipelines * microbatches, sum = 0;
+    uint64_t pieces = p->route->total, sum = 0;
     uint64_t time = p->free_homes ? route_fill_time(p->taker, count, pieces) : TICKS_NEVER;
     for (uint32_t i = 0; i < count; i++) {
         struct route_taker *t = &p->taker[i];
-        uint64_t most = p->free_homes ? ticks_less(time, t->load) / t->unit : microbatches;
-        p->keep[i] = most < microbatches ? (uint32_t)most : microbatches;
+        uint32_t own = plan_route_count(p->route, t->worker / p->route->stages);
+        uint64_t most = p->free_homes ? ticks_less(time, t->load) / t->unit : own;
+        p->keep[i] = most < own ? (uint32_t)most : own;
         if (p->free_homes) t->load = ticks_add(t->load, p->keep[i] * t->unit);
         sum += p->keep[i];
     }
@@ -51,12 +51,12 @@ static uint64_t keep_own(struct peers *p, uint32_t count) {
 static void host_own(struct peers *p, uint32_t chunk, uint32_t count) {
     struct plan_route *r = p->route;
     for (uint32_t h = 0; h < r->pipelines; h++)
-        for (uint32_t m = 0; m < r->microbatches; m++) r->host[plan_route_cell(r, h, chunk, m)] = IR_NONE;
+        for (uint32_t m = 0; m < plan_route_count(r, h); m++)
+            r->host[plan_route_cell(r, h, chunk, m)] = IR_NONE;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t worker = p->taker[i].worker;
-        for (uint32_t m = 0; m < r->microbatches; m++)
-            if (route_even(m, p->keep[i], r->microbatches))
-                r->host[plan_route_cell(r, worker / r->stages, chunk, m)] = worker;
+        uint32_t worker = p->taker[i].worker, home = worker / r->stages, own = plan_route_count(r, home);
+        for (uint32_t m = 0; m < own; m++)
+            if (route_even(m, p->keep[i], own)) r->host[plan_route_cell(r, home, chunk, m)] = worker;
     }
 }
 
@@ -79,7 +79,7 @@ static pawl_code share_out(struct peers *p, uint32_t chunk, struct pawl_error *e
         return error_set(e, PAWL_STAGE_LOST, 0, "route: stage %u has no live worker",
                          route_stage_of(r, chunk));
     uint64_t kept = keep_own(p, count);
-    route_fill(p->taker, count, (uint64_t)r->pipelines * r->microbatches - kept);
+    route_fill(p->taker, count, r->total - kept);
     host_own(p, chunk, count);
     host_guests(p, chunk, count);
     for (uint32_t i = 0; i < count; i++) {
@@ -95,7 +95,7 @@ static void load_homes(struct peers *p) {
     for (uint32_t c = 0; c < r->chunks && !p->free_homes; c++) {
         for (uint32_t i = 0; i < r->pipelines; i++) {
             uint32_t worker = i * r->stages + route_stage_of(r, c);
-            uint64_t own = ticks_mul(r->microbatches, route_unit(p->costs, worker, c));
+            uint64_t own = ticks_mul(plan_route_count(r, i), route_unit(p->costs, worker, c));
             p->load[worker] = ticks_add(p->load[worker], own);
         }
     }
@@ -136,15 +136,16 @@ pawl_code plan_route_fill_peers(struct plan_route *route, const struct sim_costs
     return code;
 }
 
-pawl_code plan_route_peers(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+pawl_code plan_route_peers(const struct sim_costs *costs, struct plan_batch batch, const bool *alive,
                            bool free_homes, struct plan_route **out, struct pawl_error *e) {
     *out = NULL;
     struct plan_route *route = NULL;
-    pawl_code code = plan_route_new(costs->pipelines, costs->stages, costs->chunks, microbatches, &route, e);
+    pawl_code code = plan_route_new(costs->pipelines, costs->stages, costs->chunks, batch.each, &route, e);
     if (code != PAWL_OK) return code;
     size_t workers = (size_t)costs->pipelines * costs->stages;
     if (alive != NULL) memcpy(route->alive, alive, workers * sizeof *alive);
-    code = plan_route_fill_peers(route, costs, free_homes, e);
+    code = plan_route_limit(route, plan_batch_total(batch, costs->pipelines), e);
+    if (code == PAWL_OK) code = plan_route_fill_peers(route, costs, free_homes, e);
     if (code == PAWL_OK)
         *out = route;
     else

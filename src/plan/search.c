@@ -29,7 +29,7 @@ bool search_better(const struct list_schedule *a, const struct list_schedule *b)
 
 bool search_stopped(const struct search *s) {
     const struct plan_list_options *o = s->options;
-    if (o->stop && *(const volatile bool *)o->stop) return true;
+    if (o->stop && __atomic_load_n(o->stop, __ATOMIC_RELAXED)) return true;
     return o->search_s > 0 && clock_now_ns() >= s->until_ns;
 }
 
@@ -85,7 +85,7 @@ static void set_scale(struct search *s) {
 static void keys_from(struct search *s, const struct list_schedule *from, bool backward) {
     const struct list_problem *p = s->problem;
     for (uint32_t cell = 0; cell < p->cells; cell++)
-        for (int k = LIST_F; k <= (p->split ? LIST_W : LIST_I); k++) {
+        for (int k = LIST_F; list_is_there(p, cell) && k <= (p->split ? LIST_W : LIST_I); k++) {
             uint64_t at = *list_start(p, from, list_code(cell, (enum list_op)k));
             if (backward) at += list_ticks(p, cell, (enum list_op)k);
             uint64_t key = (1u << 30) + (at >> s->shift);

@@ -78,7 +78,7 @@ static pawl_code share(const struct share_request *r, struct share_work *work, s
     return code;
 }
 
-pawl_code plan_share_route(const struct sim_costs *costs, uint32_t microbatches, const bool *alive,
+pawl_code plan_share_route(const struct sim_costs *costs, struct plan_batch batch, const bool *alive,
                            uint32_t helpers, const uint64_t *room, struct plan_share *out,
                            struct pawl_error *e) {
     *out = (struct plan_share){0};
@@ -87,13 +87,14 @@ pawl_code plan_share_route(const struct sim_costs *costs, uint32_t microbatches,
                          costs->chunks, costs->stages);
     size_t workers = (size_t)costs->pipelines * costs->stages;
     pawl_code code =
-        plan_route_new(costs->pipelines, costs->stages, costs->chunks, microbatches, &out->route, e);
+        plan_route_new(costs->pipelines, costs->stages, costs->chunks, batch.each, &out->route, e);
     if (code != PAWL_OK) return code;
     if (alive != NULL) memcpy(out->route->alive, alive, workers * sizeof *alive);
     if (helpers > workers) helpers = (uint32_t)workers; /* nobody helps on both sides */
-    struct share_request r = {costs, microbatches, out->route->alive, helpers, room};
+    struct share_request r = {costs, batch, out->route->alive, helpers, room};
     struct share_work *work = calloc(workers, sizeof *work);
     code = work == NULL ? error_set(e, PAWL_MEMORY, 0, "plan: no memory to share a stage") : check(&r, e);
+    if (code == PAWL_OK) code = plan_route_limit(out->route, plan_batch_total(batch, costs->pipelines), e);
     if (code == PAWL_OK) code = share(&r, work, out, e);
     free(work);
     if (code != PAWL_OK) plan_share_close(out);

@@ -11,7 +11,7 @@ struct share_work { /* micro-batches of a worker */
 };
 struct share_request {
     const struct sim_costs *costs; /* as many chunks as stages */
-    uint32_t microbatches;
+    struct plan_batch batch;
     const bool *alive; /* [workers]; every stage has one that lives */
     uint32_t helpers;
     const uint64_t *room; /* [workers] or null */

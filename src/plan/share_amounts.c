@@ -146,7 +146,7 @@ pawl_code share_amounts(const struct share_request *request, struct share_work *
     struct walk w;
     pawl_code code = walk_open(&w, request, e);
     if (code == PAWL_OK) {
-        uint64_t high = time_alone(&w), low = pool_time(&all, request->microbatches);
+        uint64_t high = time_alone(&w), low = pool_time(&all, request->batch);
         if (low > high) low = high;
         while (low < high && high - low >= high / EXACT_ENOUGH) {
             uint64_t middle = low + (high - low) / 2;

@@ -45,17 +45,16 @@ static void set_host(struct place *p, uint32_t home, uint32_t chunk, uint32_t mi
 
 /* The worker keeps what it shall do of its own pipeline, as far as there is. */
 static void keep_own(struct place *p, uint32_t home, uint32_t chunk) {
-    uint32_t microbatches = p->route->microbatches, worker = home * p->route->stages + chunk;
-    uint64_t own = p->work[worker].own, kept = own < microbatches ? own : microbatches;
+    uint32_t count = plan_route_count(p->route, home), worker = home * p->route->stages + chunk;
+    uint64_t own = p->work[worker].own, kept = own < count ? own : count;
     if (!p->route->alive[worker]) kept = 0;
     bool gives_right = chunk > 0 && p->work[worker - 1].right > 0;
-    for (uint32_t m = 0; m < microbatches; m++) {
+    for (uint32_t m = 0; m < count; m++) {
         uint32_t before = chunk == 0 ? IR_NONE : host_of(p, home, chunk - 1, m);
         p->preferred[m] = gives_right ? before == worker - 1 : before != worker;
     }
-    choose(p->preferred, microbatches, microbatches - kept);
-    for (uint32_t m = 0; m < microbatches; m++)
-        set_host(p, home, chunk, m, p->preferred[m] ? IR_NONE : worker);
+    choose(p->preferred, count, count - kept);
+    for (uint32_t m = 0; m < count; m++) set_host(p, home, chunk, m, p->preferred[m] ? IR_NONE : worker);
 }
 
 /* A helper takes its part of the orphans; those that are left move up. */
@@ -92,9 +91,9 @@ static void take_helpers(struct place *p, uint32_t chunk) {
 static void take_peers(struct place *p, uint32_t chunk) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->route->pipelines; i++) {
-        uint32_t worker = i * p->route->stages + chunk, microbatches = p->route->microbatches;
+        uint32_t worker = i * p->route->stages + chunk, mine = plan_route_count(p->route, i);
         uint64_t own = p->work[worker].own;
-        p->turn[count++] = (struct route_turn){worker, own > microbatches ? own - microbatches : 0, 0};
+        p->turn[count++] = (struct route_turn){worker, own > mine ? own - mine : 0, 0};
     }
     struct route_turns turns;
     route_turns_init(&turns, p->turn, count);
@@ -104,7 +103,7 @@ static void take_peers(struct place *p, uint32_t chunk) {
 
 pawl_code share_place(const struct share_request *request, const struct share_work *work,
                       struct plan_route *route, struct pawl_error *e) {
-    size_t orphans = (size_t)route->pipelines * route->microbatches;
+    size_t orphans = (size_t)route->pipelines * route->microbatches; /* at most */
     struct place p = {.request = request,
                       .work = work,
                       .route = route,

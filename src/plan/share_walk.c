@@ -178,7 +178,7 @@ static void find_late(struct walk *w) {
 pawl_code walk_open(struct walk *w, const struct share_request *request, struct pawl_error *e) {
     *w = (struct walk){
         .request = request, .stages = request->costs->stages, .pipelines = request->costs->pipelines};
-    w->all = (int64_t)w->pipelines * request->microbatches;
+    w->all = (int64_t)plan_batch_total(request->batch, w->pipelines);
     size_t stages = w->stages, width = (size_t)w->request->helpers + 1;
     w->live = malloc(stages * w->pipelines * sizeof *w->live);
     w->count = calloc(stages, sizeof *w->count);

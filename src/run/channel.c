@@ -80,29 +80,52 @@ static bool write_queued(struct channel *c) {
     return true;
 }
 
-static void append_frame(struct bytes *to, const struct message *m) {
-    size_t start = to->size;
-    bytes_put_u32(to, 0);
-    message_encode(m, to);
-    if (to->failed) return;
+static void append_size(struct bytes *to, size_t start) {
     uint32_t size = (uint32_t)(to->size - start - 4);
     for (int i = 0; i < 4; i++) to->data[start + (size_t)i] = (uint8_t)(size >> (8 * i));
 }
 
-pawl_code channel_send(struct channel *c, const struct message *m, struct pawl_error *e) {
+/* Either a message or the bytes of one. A frame that does not fit as a whole leaves nothing behind. */
+static pawl_code append_frame(struct bytes *to, const struct message *m, const void *frame, size_t size) {
+    size_t start = to->size;
+    bytes_put_u32(to, 0);
+    if (m != NULL)
+        message_encode(m, to);
+    else
+        bytes_put(to, frame, size);
+    pawl_code code = to->failed                                 ? PAWL_MEMORY
+                     : to->size - start - 4 > MESSAGE_BYTES_MAX ? PAWL_ARGUMENT
+                                                                : PAWL_OK;
+    if (code == PAWL_OK)
+        append_size(to, start);
+    else
+        to->size = start;
+    return code;
+}
+
+static pawl_code send_either(struct channel *c, const struct message *m, const void *frame, size_t size,
+                             struct pawl_error *e) {
     pthread_mutex_lock(&c->lock);
-    bool failed = false;
+    pawl_code code = PAWL_OK;
     if (c->fd < 0) {
-        if (c->end != NULL) append_frame(&c->end->in, m), failed = c->end->in.failed;
+        if (c->end != NULL) code = append_frame(&c->end->in, m, frame, size);
     } else if (!c->lost) {
-        append_frame(&c->out, m);
-        failed = c->out.failed;
-        if (!failed) write_queued(c);
+        code = append_frame(&c->out, m, frame, size);
+        if (code == PAWL_OK) write_queued(c);
     }
     bool lost = c->lost;
     pthread_mutex_unlock(&c->lock);
-    if (failed) return error_set(e, PAWL_MEMORY, 0, "no memory for a control message");
+    if (code == PAWL_MEMORY) return error_set(e, code, 0, "no memory for a control message");
+    if (code != PAWL_OK) return error_set(e, code, 0, "control message over %u bytes", MESSAGE_BYTES_MAX);
     return lost ? error_set(e, PAWL_PEER_LOST, 0, "control channel closed") : PAWL_OK;
+}
+
+pawl_code channel_send(struct channel *c, const struct message *m, struct pawl_error *e) {
+    return send_either(c, m, NULL, 0, e);
+}
+
+pawl_code channel_send_frame(struct channel *c, const void *frame, size_t size, struct pawl_error *e) {
+    return send_either(c, NULL, frame, size, e);
 }
 
 bool channel_flush(struct channel *c) {
@@ -113,6 +136,7 @@ bool channel_flush(struct channel *c) {
     return done;
 }
 
+/* Only before more is read: frames that have come are not moved for each that is taken. */
 static void drop_consumed(struct channel *c) {
     if (c->in_at == 0) return;
     memmove(c->in.data, c->in.data + c->in_at, c->in.size - c->in_at);
@@ -122,6 +146,7 @@ static void drop_consumed(struct channel *c) {
 
 static void read_available(struct channel *c) {
     uint8_t raw[65536];
+    drop_consumed(c);
     while (c->fd >= 0 && !c->in.failed) {
         ssize_t n = read(c->fd, raw, sizeof raw);
         if (n > 0) bytes_put(&c->in, raw, (size_t)n);
@@ -130,22 +155,36 @@ static void read_available(struct channel *c) {
     }
 }
 
-pawl_code channel_receive(struct channel *c, struct message *m, bool *got, struct pawl_error *e) {
+/* Size of the next frame without its length; false: it has not come as a whole. */
+static bool next_frame(const struct channel *c, uint32_t *size) {
+    struct reader r = reader_of(c->in.data + c->in_at, c->in.size - c->in_at);
+    *size = reader_u32(&r);
+    return !r.failed && (*size > MESSAGE_BYTES_MAX || *size <= r.size - r.at);
+}
+
+pawl_code channel_receive_frame(struct channel *c, const uint8_t **frame, size_t *size, bool *got,
+                                struct pawl_error *e) {
     *got = false;
-    drop_consumed(c);
-    struct reader r = reader_of(c->in.data, c->in.size);
-    uint32_t size = reader_u32(&r);
-    if (r.failed || c->in.size - 4 < size) {
+    uint32_t bytes;
+    bool whole = next_frame(c, &bytes);
+    if (!whole) {
         read_available(c);
-        r = reader_of(c->in.data, c->in.size);
-        size = reader_u32(&r);
+        whole = next_frame(c, &bytes);
     }
-    if (!r.failed && size > MESSAGE_BYTES_MAX)
-        return error_set(e, PAWL_FORMAT, 0, "control frame of %u bytes: over the limit", size);
+    if (whole && bytes > MESSAGE_BYTES_MAX)
+        return error_set(e, PAWL_FORMAT, 0, "control frame of %u bytes: over the limit", bytes);
     if (c->in.failed) return error_set(e, PAWL_MEMORY, 0, "no memory for a control message");
-    if (r.failed || c->in.size - 4 < size)
-        return c->lost ? error_set(e, PAWL_PEER_LOST, 0, "control channel closed") : PAWL_OK;
-    c->in_at = 4 + (size_t)size;
+    if (!whole) return c->lost ? error_set(e, PAWL_PEER_LOST, 0, "control channel closed") : PAWL_OK;
+    *frame = c->in.data + c->in_at + 4;
+    *size = bytes;
     *got = true;
-    return message_decode(c->in.data + 4, size, m, e);
+    c->in_at += 4 + (size_t)bytes;
+    return PAWL_OK;
+}
+
+pawl_code channel_receive(struct channel *c, struct message *m, bool *got, struct pawl_error *e) {
+    const uint8_t *frame;
+    size_t size;
+    pawl_code code = channel_receive_frame(c, &frame, &size, got, e);
+    return code == PAWL_OK && *got ? message_decode(frame, size, m, e) : code;
 }

@@ -14,8 +14,16 @@
 
 enum conduct_end { CONDUCT_RUNNING, CONDUCT_FINISHED, CONDUCT_STOPPED };
 
-/* Notes besides coord's actions: what the driver knows and coord does not. */
-enum conduct_note_kind { CONDUCT_NOTE_ACTION, CONDUCT_NOTE_PLAN, CONDUCT_NOTE_SALVAGE, CONDUCT_NOTE_FENCE };
+/* Notes besides coord's actions: what the driver knows and coord does not. KNOWN: one conduct_started of
+ * action.rank was heard. What was sent to that rank (or said of it) before is meant for whoever was there
+ * before, and must not reach the process that is there now. */
+enum conduct_note_kind {
+    CONDUCT_NOTE_ACTION,
+    CONDUCT_NOTE_PLAN,
+    CONDUCT_NOTE_SALVAGE,
+    CONDUCT_NOTE_FENCE,
+    CONDUCT_NOTE_KNOWN
+};
 struct conduct_note {
     enum conduct_note_kind kind;
     struct coord_action action; /* ACTION; its `why` lives until the hook returns */
@@ -26,8 +34,10 @@ struct conduct_note {
     bool ahead;
     /* SALVAGE: contributions (micro-batch of a chunk) of the broken iteration: kept, and to be done again */
     uint64_t kept, redone;
-    const char
-        *why; /* FENCE: what it is for: "start", "a worker died", "undo", "redo", "join", "leave", ... */
+    /* FENCE: what it is for: "start", "takeover", "a worker died", "undo", "redo", "join", "leave", "better
+     * plan", "nobody got on". SALVAGE: why nothing was kept though it should have been (a mistake of ours
+     * that cost time and no bits), else null. */
+    const char *why;
 };
 
 struct conduct_hooks {
@@ -64,8 +74,8 @@ void conduct_begin(struct conduct *c, int64_t now_ns); /* do not wait for ranks 
 /* What `rank` has sent. */
 void conduct_message(struct conduct *c, uint32_t rank, const struct message *m, int64_t now_ns);
 void conduct_exit(struct conduct *c, uint32_t rank, int64_t now_ns);
-/* Answer to find. `incarnation` is durably begun. resume_incarnation 0: nothing was saved, begin anew.
- * code not OK: there is no way on, `why`. */
+/* Answer to find, not from within a hook. `incarnation` is durably begun. resume_incarnation 0: nothing was
+ * saved, begin anew. code not OK: there is no way on, `why`. */
 void conduct_found(struct conduct *c, uint64_t view, uint64_t version, uint64_t resume_incarnation,
                    uint64_t incarnation, pawl_code code, const char *why, int64_t now_ns);
 void conduct_tick(struct conduct *c, int64_t now_ns);

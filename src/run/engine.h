@@ -1,7 +1,9 @@
 /* What a run computes, behind one face: the GPT in C, or the emulated device.
  *
- * An engine is opened once a process from the spec (data, shapes, profile); it makes a stage for any chunk,
- * as often as one is to be held. Threads: one. Tested in tests/unit/run_engine_test.c. */
+ * Every stage it makes has a face that can make it slow (run/engine_slow.h), so it is a stage of its own:
+ * only its functions lead to the one behind. An engine is opened once a process from the spec (data, shapes,
+ * profile); it makes a stage for any chunk, as often as one is to be held. Threads: one. Tested in
+ * tests/unit/run_engine_test.c. */
 #ifndef RUN_ENGINE_H
 #define RUN_ENGINE_H
 
@@ -17,7 +19,7 @@ void engine_close(struct engine *g); /* after its stages; accepts null */
 /* ops->close frees the stage. */
 pawl_code engine_stage(struct engine *g, uint32_t chunk, struct stage **out, struct pawl_error *e);
 /* Version 0: at random, or from the weights the spec names. */
-pawl_code engine_init(struct engine *g, const struct stage *stage, struct version *out, struct pawl_error *e);
+pawl_code engine_init(struct engine *g, struct stage *stage, struct version *out, struct pawl_error *e);
 /* Fault injection: from now on everything computed takes `factor` times as long (by waiting); 1: as it is. */
 void engine_slow(struct engine *g, double factor);
 /* All tensors of the whole model in canonical order, for digests: names, shapes; to be freed with

@@ -1,7 +1,12 @@
-/* Worker processes: start, watch, kill, reap. */
+/* Processes: start, watch, kill, reap, and the loop around them.
+ *
+ * A death is passed on as soon as anything shows it: the end of the channel, which a dying process closes, or
+ * its pidfd. What the worker had said before goes first. The place is free when the process is gone. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,244 +21,391 @@
 #include "base/clock.h"
 #include "run/launch_state.h"
 
-/* How often the coordinator looks at its deadlines: a fraction of the shortest of them. */
-#define TICK_NS 100000000
+/* How often deadlines are looked at. */
+#define TICK_NS 50000000
+
+/* How soon what a full socket did not take is tried again. */
+#define RETRY_NS 1000000
 
 /* Grace for a worker that was told to finish. */
 #define END_NS 10000000000
 
-/* Signals closer together than this are one. */
-#define SIGNAL_ONCE_NS 1000000000
+/* Descriptor that a worker and a coordinator find their channel on. */
+#define CHILD_FD 3
 
-/* Descriptor that a worker finds its channel on. */
-#define WORKER_FD 3
-
-/* What an epoll event is about: rank, and which of its descriptors. */
-enum watch { WATCH_CHANNEL, WATCH_PID, WATCH_SIGNAL };
-
-static pawl_code watch(struct launch *l, int fd, enum watch what, uint32_t rank, struct pawl_error *e) {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)what << 32 | rank};
+pawl_code fleet_watch(struct launch *l, int fd, enum launch_watch what, uint32_t which,
+                      struct pawl_error *e) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)what << 32 | which};
     if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0) return PAWL_OK;
     return error_set(e, PAWL_IO, errno, "cannot watch descriptor %d", fd);
+}
+
+static void block_signals(bool block) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(block ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+static pawl_code find_program(struct launch *l, struct pawl_error *e) {
+    const char *given = l->options->worker_program;
+    if (given != NULL && strlen(given) >= sizeof l->program)
+        return error_set(e, PAWL_ARGUMENT, 0, "the worker's program has too long a path");
+    if (given != NULL) {
+        memcpy(l->program, given, strlen(given) + 1);
+        return PAWL_OK;
+    }
+    ssize_t n = readlink("/proc/self/exe", l->program, sizeof l->program - 1);
+    if (n <= 0) return error_set(e, PAWL_IO, errno, "cannot tell the running program");
+    l->program[n] = 0;
+    return PAWL_OK;
+}
+
+static void set_worker_environment(const struct launch *l) {
+    /* One BLAS thread a worker, also for a library built without the call that says so. */
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    if (l->spec.net.transport[0] != 0) setenv("PAWL_TRANSPORT", l->spec.net.transport, 1);
+    if (l->witness.folder[0] != 0) setenv("PAWL_EVIDENCE", l->witness.folder, 1);
 }
 
 pawl_code fleet_init(struct launch *l, struct pawl_error *e) {
     l->workers = calloc(l->ranks, sizeof *l->workers);
     if (l->workers == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %u workers", l->ranks);
-    for (uint32_t r = 0; r < l->ranks; r++) l->workers[r].pidfd = -1;
+    for (uint32_t r = 0; r < l->ranks; r++) l->workers[r].process.pidfd = -1;
+    l->relay.process.pidfd = -1;
+    block_signals(true);
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, NULL);
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (l->epoll_fd < 0 || l->signal_fd < 0) return error_set(e, PAWL_IO, errno, "cannot watch for events");
-    return watch(l, l->signal_fd, WATCH_SIGNAL, 0, e);
+    pawl_code code = fleet_watch(l, l->signal_fd, WATCH_SIGNAL, 0, e);
+    if (code == PAWL_OK) code = find_program(l, e);
+    if (code != PAWL_OK) return code;
+    witness_open(l);
+    set_worker_environment(l);
+    spec_print(&l->spec, &l->spec_text);
+    bytes_put_u8(&l->spec_text, 0);
+    return l->spec_text.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the spec") : PAWL_OK;
 }
 
 void fleet_close(struct launch *l) {
-    fleet_end(l, false);
+    admin_close(l);
+    if (l->workers != NULL && l->progress != NULL) witness_close(l);
+    if (l->workers != NULL) fleet_end(l, false);
+    find_close(l);
     if (l->epoll_fd >= 0) close(l->epoll_fd);
     if (l->signal_fd >= 0) close(l->signal_fd);
+    for (uint32_t r = 0; l->workers != NULL && r < l->ranks; r++) {
+        bytes_close(&l->workers[r].hello);
+        bytes_close(&l->workers[r].readied);
+    }
+    bytes_close(&l->spec_text);
     free(l->workers);
     l->workers = NULL;
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    block_signals(false);
 }
 
+/* --- processes --- */
+
 /* In the child, between fork and exec: only calls that are safe there. */
-static void become_worker(const char *program, int fd, pid_t parent) {
+static void become(const char *program, const char *command, int fd, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(70); /* the launcher died before the line above */
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (fd == WORKER_FD) {
+    if (fd == CHILD_FD) {
         if (fcntl(fd, F_SETFD, 0) < 0) _exit(71);
-    } else if (dup2(fd, WORKER_FD) < 0) {
+    } else if (dup2(fd, CHILD_FD) < 0) {
         _exit(71);
     }
-    execl(program, program, "worker", "3", (char *)NULL);
+    execl(program, program, command, "3", (char *)NULL);
     _exit(127);
 }
 
-static pawl_code start_worker(struct launch *l, uint32_t rank, const char *program, struct pawl_error *e) {
-    struct launch_worker *w = &l->workers[rank];
+void fleet_signal(const struct launch_process *p, int signal) {
+    if (p->pid > 0 && p->pidfd >= 0) syscall(SYS_pidfd_send_signal, p->pidfd, signal, NULL, 0);
+}
+
+void fleet_forget(struct launch_process *p) {
+    channel_close(p->channel);
+    if (p->pidfd >= 0) close(p->pidfd);
+    *p = (struct launch_process){.pidfd = -1};
+}
+
+pawl_code fleet_spawn(struct launch *l, const char *command, struct launch_process *out,
+                      struct pawl_error *e) {
     int ends[2];
+    *out = (struct launch_process){.pidfd = -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-        return error_set(e, PAWL_IO, errno, "no control channel for rank %u", rank);
-    pid_t parent = getpid();
-    w->pid = fork();
-    if (w->pid == 0) become_worker(program, ends[1], parent);
+        return error_set(e, PAWL_IO, errno, "no control channel for a %s", command);
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0) become(l->program, command, ends[1], parent);
+    int err = errno;
     close(ends[1]);
-    if (w->pid < 0) {
-        w->pid = 0;
+    if (pid < 0) {
         close(ends[0]);
-        return error_set(e, PAWL_IO, errno, "cannot start the worker of rank %u", rank);
+        return error_set(e, PAWL_IO, err, "cannot start a %s", command);
     }
-    w->channel_ended = false;
-    w->pidfd = (int)syscall(SYS_pidfd_open, w->pid, 0);
-    if (w->pidfd < 0) {
-        close(ends[0]);
-        return error_set(e, PAWL_IO, errno, "cannot watch the worker of rank %u", rank);
-    }
-    pawl_code code = channel_open_fd(ends[0], &w->channel, e);
-    if (code == PAWL_OK) code = watch(l, w->pidfd, WATCH_PID, rank, e);
-    if (code == PAWL_OK) code = watch(l, channel_fd(w->channel), WATCH_CHANNEL, rank, e);
-    if (code == PAWL_OK) conduct_attach(l->conduct, rank, w->channel);
+    out->pid = pid;
+    out->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    pawl_code code = out->pidfd < 0 ? error_set(e, PAWL_IO, errno, "cannot watch a %s", command)
+                                    : channel_open_fd(ends[0], &out->channel, e);
+    if (code == PAWL_OK) return code;
+    close(ends[0]);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    fleet_forget(out);
     return code;
 }
 
-static pawl_code send_start(struct launch *l, uint32_t rank, const char *spec_text, struct pawl_error *e) {
-    struct message m = {.kind = MESSAGE_START,
-                        .rank = rank,
-                        .version = l->resumed ? l->resume_step : 0,
-                        .incarnation = l->dir.incarnation,
-                        .resume_incarnation = l->resumed ? l->resume_incarnation : 0,
-                        .text = spec_text};
-    memcpy(m.run_id, l->dir.run_id, sizeof m.run_id);
-    pawl_code code = channel_send(l->workers[rank].channel, &m, e);
-    for (uint32_t i = 0; i < l->inject_count && code == PAWL_OK; i++) {
-        if (l->injects[i].rank != rank || l->inject_fired[i]) continue;
-        struct message inject = {.kind = MESSAGE_INJECT,
-                                 .iteration = l->injects[i].step > 0 ? l->injects[i].step - 1 : 0,
-                                 .text = fault_name(l->injects[i].point)};
-        code = channel_send(l->workers[rank].channel, &inject, e);
+static pawl_code send_faults(struct launch *l, uint32_t rank, struct pawl_error *e) {
+    const struct inject *fault;
+    uint32_t at = 0;
+    pawl_code code = inject_set_read(&l->injects, l->spec.run.dir, e);
+    while (code == PAWL_OK && (fault = inject_for_rank(&l->injects, rank, &at)) != NULL) {
+        struct message m = {.kind = MESSAGE_INJECT, .iteration = fault->step - 1, .text = fault->text};
+        code = channel_send(l->workers[rank].process.channel, &m, e);
     }
+    return code;
+}
+
+static pawl_code send_start(struct launch *l, uint32_t rank, struct pawl_error *e) {
+    struct message m = {
+        .kind = MESSAGE_START, .rank = rank, .ranks = l->ranks, .text = (const char *)l->spec_text.data};
+    memcpy(m.run_id, l->dir.run_id, sizeof m.run_id);
+    pawl_code code = channel_send(l->workers[rank].process.channel, &m, e);
+    if (code == PAWL_OK) code = send_faults(l, rank, e);
     return code == PAWL_PEER_LOST ? PAWL_OK : code; /* its exit tells more */
 }
 
-static void set_worker_environment(const struct spec *spec) {
-    /* One BLAS thread a worker, also for a library built without the call that says so. */
-    setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    setenv("OMP_NUM_THREADS", "1", 1);
-    if (spec->net.transport[0] != 0) setenv("PAWL_TRANSPORT", spec->net.transport, 1);
-}
-
-pawl_code fleet_start(struct launch *l, struct pawl_error *e) {
-    char self[4096];
-    const char *program = l->options->worker_program;
-    if (program == NULL) {
-        ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-        if (n <= 0) return error_set(e, PAWL_IO, errno, "cannot tell the running program");
-        self[n] = 0;
-        program = self;
+/* A process takes an empty place: what is kept of the place over processes stays. */
+static pawl_code settle_in(struct launch *l, uint32_t rank, const struct launch_process *p, bool child,
+                           struct pawl_error *e) {
+    struct launch_worker *w = &l->workers[rank], old = *w;
+    int64_t now = clock_now_ns();
+    bytes_clear(&old.hello);
+    bytes_clear(&old.readied);
+    *w = (struct launch_worker){.process = *p,
+                                .child = child,
+                                .hello = old.hello,
+                                .readied = old.readied,
+                                .pipeline = LAUNCH_NONE,
+                                .stage = LAUNCH_NONE,
+                                .at = {.op = UINT8_MAX},
+                                .beat_ns = now,
+                                .progress_ns = now,
+                                .came_ns = now,
+                                .unknown = old.unknown,
+                                .respawned = old.respawned,
+                                .flaps = old.flaps,
+                                .hold_ns = old.hold_ns};
+    pawl_code code = fleet_watch(l, w->process.pidfd, WATCH_PID, rank, e);
+    if (code == PAWL_OK) code = fleet_watch(l, channel_fd(w->process.channel), WATCH_CHANNEL, rank, e);
+    if (code == PAWL_OK) code = send_start(l, rank, e);
+    if (code != PAWL_OK) {
+        fleet_signal(&w->process, SIGKILL);
+        if (child) waitpid(w->process.pid, NULL, 0);
+        fleet_forget(&w->process);
+        return code;
     }
-    set_worker_environment(&l->spec);
-    struct bytes text = {0};
-    spec_print(&l->spec, &text);
-    bytes_put_u8(&text, 0);
-    pawl_code code = text.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the spec") : PAWL_OK;
-    for (uint32_t r = 0; r < l->ranks && code == PAWL_OK; r++) {
-        code = start_worker(l, r, program, e);
-        if (code == PAWL_OK) code = send_start(l, r, (const char *)text.data, e);
-    }
-    bytes_close(&text);
-    return code;
+    relay_started(l, rank);
+    return PAWL_OK;
 }
 
-void fleet_kill(struct launch *l, uint32_t rank) {
-    if (l->workers[rank].pid > 0) kill(l->workers[rank].pid, SIGKILL);
+pawl_code fleet_start_worker(struct launch *l, uint32_t rank, struct pawl_error *e) {
+    struct launch_process p;
+    pawl_code code = fleet_spawn(l, "worker", &p, e);
+    return code == PAWL_OK ? settle_in(l, rank, &p, true, e) : error_wrap(e, "rank %u", rank);
 }
 
-/* The process has ended: take its exit status and its descriptors. */
-static void reap(struct launch *l, uint32_t rank, bool tell) {
+pawl_code fleet_adopt(struct launch *l, uint32_t rank, const struct launch_process *p, struct pawl_error *e) {
+    return settle_in(l, rank, p, false, e);
+}
+
+void fleet_kill(struct launch *l, uint32_t rank, const char *why) {
+    struct json *j = progress_begin(l->progress, "kill");
+    json_i64(j, "rank", rank);
+    json_text(j, "why", why);
+    progress_end(l->progress, "worker %u is ended: %s", rank, why);
+    fleet_signal(&l->workers[rank].process, SIGKILL);
+}
+
+void fleet_give_up(struct launch *l, pawl_code code, const char *format, ...) {
+    if (l->over) return;
+    char text[sizeof l->cause.text];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    l->over = true;
+    error_set(&l->cause, code, 0, "%s", text);
+}
+
+/* --- what happens to workers --- */
+
+/* The coordinator hears of an end once. */
+static void tell_gone(struct launch *l, uint32_t rank) {
     struct launch_worker *w = &l->workers[rank];
-    if (w->pid <= 0) return;
-    int status = 0;
-    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    w->pid = 0;
-    if (!tell) tell_leaving(l, rank, status);
-    if (tell) {
-        tell_exit(l, rank, status);
-        conduct_exit(l->conduct, rank, clock_now_ns());
-    }
-    channel_close(w->channel);
-    w->channel = NULL;
-    if (w->pidfd >= 0) close(w->pidfd);
-    w->pidfd = -1;
-}
-
-static void take_signals(struct launch *l) {
-    struct signalfd_siginfo info;
-    while (read(l->signal_fd, &info, sizeof info) == sizeof info) {
-        /* Tools that signal a process and then its group mean it once. */
-        int64_t now = clock_now_ns();
-        if (l->signals > 0 && now - l->signal_ns < SIGNAL_ONCE_NS) continue;
-        l->signal_ns = now;
-        l->signals++;
-        progress_begin(l->progress, "signal");
-        progress_end(l->progress,
-                     l->signals == 1 ? "%s: saving the next step, then ending (again: end at once)"
-                                     : "%s again: ending at once",
-                     strsignal((int)info.ssi_signo));
-        conduct_stop(l->conduct, clock_now_ns());
-    }
+    if (w->gone) return;
+    w->gone = true;
+    w->member = false;
+    epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, channel_fd(w->process.channel), NULL);
+    if (l->outage.began_ns == 0 && l->going && !w->left) l->outage.began_ns = clock_now_ns();
+    relay_say(l, &(struct link_frame){.kind = LINK_EXIT, .rank = rank});
 }
 
 static void receive(struct launch *l, uint32_t rank) {
     struct launch_worker *w = &l->workers[rank];
-    if (w->channel == NULL || w->channel_ended) return;
-    conduct_receive(l->conduct, rank, clock_now_ns());
-    char byte;
-    ssize_t n = recv(channel_fd(w->channel), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return;
-    /* Closed, though the process may linger: it cannot be told anything any more. */
-    w->channel_ended = true;
-    epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, channel_fd(w->channel), NULL);
-    fleet_kill(l, rank);
+    while (w->process.channel != NULL && !w->gone) {
+        const uint8_t *frame;
+        size_t size;
+        bool got;
+        pawl_code code = channel_receive_frame(w->process.channel, &frame, &size, &got, NULL);
+        if (code == PAWL_OK && !got) return;
+        if (code == PAWL_OK) {
+            hear_worker(l, rank, frame, size);
+            relay_say(
+                l, &(struct link_frame){.kind = LINK_FROM, .rank = rank, .data = frame, .data_bytes = size});
+            continue;
+        }
+        if (code != PAWL_PEER_LOST) fleet_kill(l, rank, "sent malformed bytes");
+        tell_gone(l, rank);
+        /* Closed, though the process may linger: it cannot be told anything any more. */
+        fleet_signal(&w->process, SIGKILL);
+    }
 }
 
+static bool has_ended(const struct launch_process *p) {
+    struct pollfd fd = {.fd = p->pidfd, .events = POLLIN};
+    return p->pid > 0 && poll(&fd, 1, 0) == 1;
+}
+
+/* -1: not a child's. The process has ended: this does not block. */
+static int status_of(const struct launch_worker *w) {
+    int status = -1;
+    while (w->child && waitpid(w->process.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+}
+
+/* The process has ended: take its last words, its exit status and its descriptors. */
+static void reap(struct launch *l, uint32_t rank, bool tell) {
+    struct launch_worker *w = &l->workers[rank];
+    if (tell) receive(l, rank);
+    if (tell) tell_gone(l, rank);
+    int status = status_of(w);
+    if (tell)
+        tell_exit(l, rank, status);
+    else
+        tell_leaving(l, rank, status);
+    witness_exited(l, rank);
+    fleet_forget(&w->process);
+    if (tell) places_exited(l, rank);
+}
+
+/* --- the loop --- */
+
 static void handle_event(struct launch *l, uint64_t key) {
-    uint32_t rank = (uint32_t)key;
-    switch ((enum watch)(key >> 32)) {
+    uint32_t which = (uint32_t)key;
+    switch ((enum launch_watch)(key >> 32)) {
     case WATCH_CHANNEL:
-        receive(l, rank);
+        receive(l, which);
         break;
     case WATCH_PID:
-        reap(l, rank, true);
+        /* The place may have been taken by another process since the event was fetched. */
+        if (has_ended(&l->workers[which].process)) reap(l, which, true);
         break;
     case WATCH_SIGNAL:
-        take_signals(l);
+        stop_signals(l);
+        break;
+    case WATCH_LINK:
+        relay_receive(l);
+        break;
+    case WATCH_COORDINATOR:
+        if (has_ended(&l->relay.process)) relay_exited(l);
+        break;
+    case WATCH_FOUND:
+        find_done(l);
+        break;
+    case WATCH_ADMIN:
+        admin_accept(l);
+        break;
+    case WATCH_CLIENT:
+        admin_receive(l, which);
         break;
     }
+}
+
+/* True when all sockets took all. */
+static bool flush(struct launch *l) {
+    bool all = l->relay.process.channel == NULL || channel_flush(l->relay.process.channel);
+    for (uint32_t r = 0; r < l->ranks; r++)
+        if (l->workers[r].process.channel != NULL) all &= channel_flush(l->workers[r].process.channel);
+    return all;
+}
+
+static void tick(struct launch *l) {
+    int64_t now = clock_now_ns();
+    relay_tick(l, now);
+    places_tick(l, now);
+    stop_tick(l, now);
+    witness_tick(l, now);
+    admin_tick(l, now);
+}
+
+static pawl_code start_all(struct launch *l, struct pawl_error *e) {
+    pawl_code code = relay_start(l, e);
+    for (uint32_t r = 0; r < spec_ranks(&l->spec) && code == PAWL_OK; r++) code = fleet_start_worker(l, r, e);
+    if (code == PAWL_OK) admin_open(l);
+    return code;
 }
 
 pawl_code fleet_run(struct launch *l, struct pawl_error *e) {
-    int64_t next_tick = clock_now_ns();
-    while (conduct_state(l->conduct) == CONDUCT_RUNNING && l->signals < 2) {
+    pawl_code code = start_all(l, e);
+    if (code != PAWL_OK) return code;
+    int64_t next_tick = clock_now_ns() + TICK_NS;
+    while (!l->over) {
         struct epoll_event events[64];
-        int64_t left = next_tick - clock_now_ns();
-        int n = epoll_wait(l->epoll_fd, events, 64, left > 0 ? (int)(left / 1000000) + 1 : 0);
+        int64_t now = clock_now_ns(), until = flush(l) ? next_tick : now + RETRY_NS;
+        int n = epoll_wait(l->epoll_fd, events, 64, until > now ? (int)((until - now) / 1000000) + 1 : 0);
         if (n < 0 && errno != EINTR) return error_set(e, PAWL_IO, errno, "waiting for events");
-        for (int i = 0; i < n; i++) handle_event(l, events[i].data.u64);
-        for (uint32_t r = 0; r < l->ranks; r++)
-            if (l->workers[r].channel != NULL) channel_flush(l->workers[r].channel);
-        if (clock_now_ns() < next_tick) continue;
-        conduct_tick(l->conduct, clock_now_ns());
+        for (int i = 0; i < n && !l->over; i++) handle_event(l, events[i].data.u64);
+        if (clock_now_ns() < next_tick || l->over) continue;
+        tick(l);
         next_tick = clock_now_ns() + TICK_NS;
     }
-    return PAWL_OK;
+    if (l->cause.code == PAWL_OK) return PAWL_OK;
+    if (e != NULL) *e = l->cause;
+    return l->cause.code;
+}
+
+/* Until its own end if `wait`, or until END_NS from the start of the waiting. */
+static void end_process(struct launch *l, struct launch_process *p, bool wait, int64_t end_ns) {
+    while (wait && !has_ended(p) && clock_now_ns() < end_ns) {
+        flush(l);
+        poll(&(struct pollfd){.fd = p->pidfd, .events = POLLIN}, 1, 1);
+    }
+    fleet_signal(p, SIGKILL); /* no effect on one that has ended and is still to be reaped */
 }
 
 void fleet_end(struct launch *l, bool wait) {
-    int64_t end = clock_now_ns() + END_NS;
-    for (uint32_t r = 0; l->workers != NULL && r < l->ranks; r++) {
+    int64_t end_ns = clock_now_ns() + END_NS;
+    for (uint32_t r = 0; r < l->ranks; r++) {
         struct launch_worker *w = &l->workers[r];
-        if (w->pid <= 0) continue;
-        while (wait && clock_now_ns() < end) {
-            if (w->channel != NULL) channel_flush(w->channel);
-            siginfo_t info = {0};
-            if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
-                break;
-            usleep(1000);
-        }
-        kill(w->pid, SIGKILL); /* no effect on one that has ended and is still to be reaped */
+        if (w->process.pid <= 0) continue;
+        end_process(l, &w->process, wait && w->finishing, end_ns);
         reap(l, r, false);
     }
+    struct launch_process *c = &l->relay.process;
+    if (c->pid <= 0) return;
+    end_process(l, c, wait, end_ns);
+    while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    fleet_forget(c);
 }

@@ -1,4 +1,4 @@
-/* What the launcher counts and says about a run. */
+/* What the launcher counts and says about a run: one line an event, the same keys each time. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "model/gradsum.h"
+#include "run/go.h"
 #include "run/launch_state.h"
 
 static const char *verdict_name(enum coord_verdict verdict) {
@@ -15,33 +16,23 @@ static const char *verdict_name(enum coord_verdict verdict) {
     return names[verdict];
 }
 
-static uint32_t live_count(const struct launch *l) {
-    const bool *live = coord_live(conduct_coord(l->conduct));
+uint32_t tell_live(const struct launch *l) {
     uint32_t count = 0;
-    for (uint32_t r = 0; r < l->ranks; r++) count += live[r];
+    for (uint32_t r = 0; r < l->ranks; r++) count += l->workers[r].member;
     return count;
 }
 
-static void end_by_injection(struct launch *l, uint32_t index) {
-    l->inject_fired[index] = true;
-    rundir_note_injected(&l->dir, l->injects[index].text, NULL);
-    progress_begin(l->progress, "inject");
-    progress_end(l->progress, "fault injection %s: every process ends now, as in a power cut",
-                 l->injects[index].text);
-    for (uint32_t r = 0; r < l->ranks; r++) fleet_kill(l, r);
-    kill(getpid(), SIGKILL);
-}
-
-/* kill:all strikes when its number of steps is done. */
-static void inject_at(struct launch *l, uint64_t steps_done) {
-    for (uint32_t i = 0; i < l->inject_count; i++)
-        if (l->injects[i].rank == INJECT_ALL && l->injects[i].step == steps_done && !l->inject_fired[i])
-            end_by_injection(l, i);
-}
+/* --- steps --- */
 
 static double rate(const struct launch *l, int64_t now_ns) {
-    int64_t ns = l->train_ns + (l->first_go_ns > 0 ? now_ns - l->first_go_ns : 0);
+    int64_t ns = l->first_go_ns > 0 ? now_ns - l->first_go_ns : 0;
     return ns > 0 ? (double)l->report.tokens * 1e9 / (double)ns : 0;
+}
+
+/* What is meant by all: those of the start, or more where the run has grown. */
+static uint32_t most_workers(const struct launch *l) {
+    uint32_t live = tell_live(l), start = spec_ranks(&l->spec);
+    return live > start ? live : start;
 }
 
 static void show_state(struct launch *l, const struct coord_action *a, double loss) {
@@ -55,8 +46,8 @@ static void show_state(struct launch *l, const struct coord_action *a, double lo
                                    .loss = loss,
                                    .grad_norm = a->norm,
                                    .tokens_per_s = per_s,
-                                   .live = live_count(l),
-                                   .workers = l->ranks,
+                                   .live = tell_live(l),
+                                   .workers = most_workers(l),
                                    .has_durable = l->has_durable,
                                    .durable_step = l->report.last_durable_step,
                                    .durable_age_s = l->has_durable ? (double)(now - l->durable_ns) / 1e9 : 0,
@@ -64,45 +55,64 @@ static void show_state(struct launch *l, const struct coord_action *a, double lo
     progress_state(l->progress, &state);
 }
 
+/* When each step of this call was decided last, for what a return to an older one costs. */
+static void keep_time(struct launch *l, uint64_t step, int64_t now_ns) {
+    if (step < l->report.first_step) return;
+    size_t index = (size_t)(step - l->report.first_step);
+    if (index >= l->decided_capacity) {
+        size_t more = 2 * index + 64;
+        int64_t *grown = realloc(l->decided_ns, more * sizeof *grown);
+        if (grown == NULL) return; /* costs a number in a line */
+        memset(grown + l->decided_capacity, 0, (more - l->decided_capacity) * sizeof *grown);
+        l->decided_ns = grown;
+        l->decided_capacity = more;
+    }
+    if (index > 0 && l->decided_ns[index - 1] > 0) l->iteration_ns = now_ns - l->decided_ns[index - 1];
+    l->decided_ns[index] = now_ns;
+}
+
+static int64_t decided_at(const struct launch *l, uint64_t step) {
+    size_t index = (size_t)(step - l->report.first_step);
+    return step >= l->report.first_step && index < l->decided_capacity ? l->decided_ns[index] : 0;
+}
+
 static void note_decided(struct launch *l, const struct coord_action *a) {
     uint64_t contributions = spec_contributions(&l->spec);
     double loss = gradsum_loss((int64_t[GRADSUM_FOOTER_WORDS]){[GRADSUM_LOSS] = a->loss}, contributions);
+    int64_t now = clock_now_ns();
     if (isnan(l->report.loss_first)) l->report.loss_first = loss;
     l->report.loss_last = loss;
+    l->report.final_step = a->iteration + 1;
+    l->relay.losses = 0;
+    l->need_starts = 0;
+    l->failure = (struct pawl_error){0}; /* survived */
     if (a->iteration >= l->counted_step) {
         l->counted_step = a->iteration + 1;
         l->report.tokens += contributions * l->spec.parallel.batch * l->spec.model.context;
     }
+    keep_time(l, a->iteration + 1, now);
     struct json *j = progress_begin(l->progress, "step");
     json_i64(j, "step", (int64_t)a->iteration + 1);
     json_f64(j, "loss", loss);
     json_f64(j, "grad_norm", a->norm);
     json_text(j, "verdict", verdict_name(a->verdict));
-    json_f64(j, "tokens_per_s", rate(l, clock_now_ns()));
-    json_i64(j, "live", live_count(l));
+    json_f64(j, "tokens_per_s", rate(l, now));
+    json_i64(j, "live", tell_live(l));
     progress_end(l->progress, NULL);
     show_state(l, a, loss);
-    inject_at(l, a->iteration + 1);
-}
-
-static void note_died(struct launch *l, const struct coord_action *a) {
-    l->report.failures++;
-    struct json *j = progress_begin(l->progress, "worker_lost");
-    uint32_t stage = a->rank % l->spec.parallel.stages, pipeline = a->rank / l->spec.parallel.stages;
-    json_i64(j, "rank", a->rank);
-    json_i64(j, "pipeline", pipeline);
-    json_i64(j, "stage", stage);
-    json_text(j, "why", a->why != NULL ? a->why : "");
-    json_i64(j, "live", live_count(l));
-    progress_end(l->progress, "worker %u (pipeline %u, stage %u) lost: %s; %u of %u workers go on", a->rank,
-                 pipeline, stage, a->why != NULL ? a->why : "no reason known", live_count(l), l->ranks);
+    faults_at(l, FAULT_LAUNCH_DECIDED);
 }
 
 static void note_durable(struct launch *l, const struct coord_action *a) {
+    int64_t now = clock_now_ns(), decided = decided_at(l, a->version);
+    if (l->has_durable && a->version <= l->report.last_durable_step)
+        return; /* a new coordinator learned it */
     l->report.last_durable_step = a->version;
     l->report.saves++;
     l->has_durable = true;
-    l->durable_ns = clock_now_ns();
+    l->durable_ns = now;
+    l->find_below = UINT64_MAX;
+    if (decided > 0) l->save_ns = now - decided;
     rundir_note_durable(&l->dir, NULL);
     struct json *j = progress_begin(l->progress, "durable");
     json_i64(j, "step", (int64_t)a->version);
@@ -111,26 +121,133 @@ static void note_durable(struct launch *l, const struct coord_action *a) {
     else
         progress_end(l->progress, NULL);
     l->saves_failing = false;
+    stop_measured(l);
+    faults_at(l, FAULT_LAUNCH_DURABLE);
 }
 
-/* One GO a rank is sent; one line a view is told. */
-static void note_go(struct launch *l, const struct coord_action *a) {
-    if (l->first_go_ns == 0) {
-        l->first_go_ns = clock_now_ns();
-        l->told_view = 0;
-        inject_at(l, a->version);
+/* --- who is there --- */
+
+static void describe(const struct launch *l, uint32_t rank, struct json *j, char *out, size_t size) {
+    const struct launch_worker *w = &l->workers[rank];
+    json_i64(j, "rank", rank);
+    if (w->stage == LAUNCH_NONE) {
+        snprintf(out, size, "worker %u", rank);
+        return;
     }
-    if (a->view == l->told_view) return;
-    l->told_view = a->view;
-    struct json *j = progress_begin(l->progress, "go");
-    json_i64(j, "view", (int64_t)a->view);
+    json_i64(j, "pipeline", w->pipeline);
+    json_i64(j, "stage", w->stage);
+    snprintf(out, size, "worker %u (pipeline %u, stage %u)", rank, w->pipeline, w->stage);
+}
+
+static void note_died(struct launch *l, const struct coord_action *a) {
+    struct launch_worker *w = &l->workers[a->rank];
+    const char *why = a->why != NULL && a->why[0] != 0 ? a->why : "no reason known";
+    int64_t now = clock_now_ns();
+    char name[64];
+    bool silent = !w->gone && w->process.pid > 0; /* declared dead while its process is there */
+    l->report.failures++;
+    w->member = false;
+    if (l->outage.began_ns == 0) l->outage.began_ns = silent ? w->progress_ns : now;
+    struct json *j = progress_begin(l->progress, "worker_lost");
+    describe(l, a->rank, j, name, sizeof name);
+    json_text(j, "why", why);
+    json_i64(j, "live", tell_live(l));
+    if (silent) json_f64(j, "detected_ms", (double)(now - w->progress_ns) / 1e6);
+    progress_end(l->progress, "%s lost: %s; %u of %u workers go on", name, why, tell_live(l),
+                 spec_ranks(&l->spec));
+}
+
+static void note_joined(struct launch *l, uint32_t rank) {
+    l->report.joins++;
+    if (l->fence == LAUNCH_UNDO) l->fence = LAUNCH_CHANGE; /* it took the opportunity */
+    struct json *j = progress_begin(l->progress, "joined");
+    json_i64(j, "rank", rank);
+    progress_end(l->progress, "worker %u has joined", rank);
+}
+
+static void note_left(struct launch *l, uint32_t rank) {
+    struct launch_worker *w = &l->workers[rank];
+    char name[64];
+    l->report.leaves++;
+    w->member = false;
+    w->left = true;
+    struct json *j = progress_begin(l->progress, "left");
+    describe(l, rank, j, name, sizeof name);
+    json_i64(j, "live", tell_live(l));
+    progress_end(l->progress, "%s has left, without loss; %u workers go on", name, tell_live(l));
+}
+
+static double lost_seconds(const struct launch *l, uint64_t from, uint64_t to) {
+    int64_t end = decided_at(l, from), begin = to > l->report.first_step ? decided_at(l, to) : l->first_go_ns;
+    return end > begin && begin > 0 ? (double)(end - begin) / 1e9 : 0;
+}
+
+/* Everybody went back: not told of the first start, where everybody loads, too. */
+static void note_restored(struct launch *l, const struct coord_action *a) {
+    if (!l->going) return;
+    uint64_t lost = a->from > a->version ? a->from - a->version : 0;
+    double seconds = lost_seconds(l, a->from, a->version);
+    l->report.restores++;
+    l->report.lost_iterations += lost;
+    l->report.lost_seconds += seconds;
+    l->report.iterations_redone += lost;
+    l->report.final_step = a->version;
+    if (l->report.last_durable_step > a->version) l->report.last_durable_step = a->version;
+    struct json *j = progress_begin(l->progress, "restored");
     json_i64(j, "step", (int64_t)a->version);
-    json_i64(j, "live", live_count(l));
+    json_i64(j, "lost_iterations", (int64_t)lost);
+    json_f64(j, "lost_seconds", seconds);
+    progress_end(
+        l->progress,
+        "a stage had lost every replica: restored step %llu: %llu iteration%s (%.1f s of work) are done "
+        "again",
+        (unsigned long long)a->version, (unsigned long long)lost, lost == 1 ? "" : "s", seconds);
+}
+
+/* --- views --- */
+
+static void note_plan(struct launch *l, const struct conduct_note *n) {
+    if (l->fence == LAUNCH_UNDO) return;
+    struct json *j = progress_begin(l->progress, "plan");
+    json_i64(j, "view", (int64_t)n->view);
+    json_i64(j, "live", n->live);
+    json_i64(j, "spares", n->spares);
+    json_i64(j, "moves", n->moves);
+    json_f64(j, "period", n->period);
+    json_f64(j, "period_s", n->period_s);
+    json_f64(j, "planning_ms", n->planning_ms);
+    json_bool(j, "ahead", n->ahead);
     progress_end(l->progress, NULL);
 }
 
-static void note(void *context, const struct coord_action *a) {
-    struct launch *l = context;
+static void note_fence(struct launch *l, const struct conduct_note *n) {
+    const char *why = n->why != NULL ? n->why : "";
+    bool undone = strcmp(why, "undo") == 0 || strcmp(why, "redo") == 0;
+    if (undone) l->report.iterations_undone++;
+    if (strcmp(why, "better plan") == 0) l->report.replans++;
+    if (strcmp(why, "nobody got on") == 0) witness_look(l, "nobody makes progress");
+    l->fence = undone ? LAUNCH_UNDO : strcmp(why, "a worker died") == 0 ? LAUNCH_DEATH : LAUNCH_CHANGE;
+    if (undone) return; /* the GO tells it: a clipped run has many */
+    struct json *j = progress_begin(l->progress, "fence");
+    json_i64(j, "view", (int64_t)n->view);
+    json_text(j, "why", why);
+    progress_end(l->progress, NULL);
+}
+
+/* What a step that was undone had begun is no failure's doing. */
+static void note_salvage(struct launch *l, const struct conduct_note *n) {
+    if (l->fence == LAUNCH_UNDO) return;
+    l->report.contributions_kept += n->kept;
+    l->report.contributions_redone += n->redone;
+    if (n->redone > 0 && l->fence == LAUNCH_DEATH) l->report.iterations_redone++;
+    struct json *j = progress_begin(l->progress, "salvage");
+    json_i64(j, "kept", (int64_t)n->kept);
+    json_i64(j, "redone", (int64_t)n->redone);
+    if (n->why != NULL && n->why[0] != 0) json_text(j, "refused", n->why);
+    progress_end(l->progress, NULL);
+}
+
+static void note_action(struct launch *l, const struct coord_action *a) {
     switch (a->kind) {
     case COORD_DECIDED:
         note_decided(l, a);
@@ -138,11 +255,17 @@ static void note(void *context, const struct coord_action *a) {
     case COORD_DIED:
         note_died(l, a);
         break;
+    case COORD_JOINED:
+        note_joined(l, a->rank);
+        break;
+    case COORD_LEFT:
+        note_left(l, a->rank);
+        break;
+    case COORD_RESTORED:
+        note_restored(l, a);
+        break;
     case COORD_DURABLE_AT:
         note_durable(l, a);
-        break;
-    case COORD_GO:
-        note_go(l, a);
         break;
     case COORD_SKIPPED:
         l->report.saves_skipped++;
@@ -154,86 +277,106 @@ static void note(void *context, const struct coord_action *a) {
     }
 }
 
-static void heard_saved(struct launch *l, uint32_t rank, const struct message *m) {
-    bool overtaken = m->code == PAWL_CANCELLED; /* by newer durable steps: nobody needs it */
-    struct json *j = progress_begin(l->progress, m->code == PAWL_OK ? "saved"
-                                                 : overtaken        ? "save_overtaken"
-                                                                    : "save_failed");
-    json_i64(j, "rank", rank);
+void tell_note(struct launch *l, const struct conduct_note *n) {
+    if (n->action.rank >= l->ranks && n->action.rank != LAUNCH_NONE) return;
+    switch (n->kind) {
+    case CONDUCT_NOTE_ACTION:
+        note_action(l, &n->action);
+        break;
+    case CONDUCT_NOTE_PLAN:
+        note_plan(l, n);
+        break;
+    case CONDUCT_NOTE_SALVAGE:
+        note_salvage(l, n);
+        break;
+    case CONDUCT_NOTE_FENCE:
+        note_fence(l, n);
+        break;
+    case CONDUCT_NOTE_KNOWN: /* the relay's */
+        break;
+    }
+}
+
+/* Everybody's role by a GO. Without memory for it the roles are not known, and not said. */
+static void learn_roles(struct launch *l, const struct message *m) {
+    struct go go;
+    for (uint32_t r = 0; r < l->ranks; r++) l->workers[r].pipeline = l->workers[r].stage = LAUNCH_NONE;
+    if (go_decode(m->data, m->data_bytes, &go, NULL) == PAWL_OK && go.ranks == l->ranks)
+        for (uint32_t role = 0; role < go.plan->pipelines * go.plan->stages; role++) {
+            uint32_t rank = go.rank_of_role[role];
+            if (rank >= l->ranks) continue;
+            l->workers[rank].pipeline = role / go.plan->stages;
+            l->workers[rank].stage = role % go.plan->stages;
+        }
+    go_close(&go);
+}
+
+static void outage_goes(struct launch *l) {
+    struct launch_outage *o = &l->outage;
+    if (o->began_ns == 0) return;
+    if (o->progress == NULL) o->progress = calloc(l->ranks, sizeof *o->progress);
+    for (uint32_t r = 0; r < l->ranks && o->progress != NULL; r++) o->progress[r] = l->workers[r].progress;
+    o->go_ns = clock_now_ns();
+}
+
+static void passed_go(struct launch *l, const struct message *m, const uint32_t *ranks, uint32_t count) {
+    for (uint32_t r = 0; r < l->ranks; r++) l->workers[r].member = false;
+    for (uint32_t i = 0; i < count; i++)
+        if (ranks[i] < l->ranks) l->workers[ranks[i]].member = !l->workers[ranks[i]].gone;
+    learn_roles(l, m);
+    if (l->first_go_ns == 0) l->first_go_ns = clock_now_ns();
+    l->going = true;
+    l->restoring = false;
+    l->needed = 0;
+    outage_goes(l);
+    struct json *j = progress_begin(l->progress, "go");
+    json_i64(j, "view", (int64_t)m->view);
+    json_i64(j, "live", tell_live(l));
+    if (l->fence == LAUNCH_UNDO) json_bool(j, "undo", true);
+    progress_end(l->progress, NULL);
+}
+
+static void passed_prepare(struct launch *l, const struct message *m) {
+    struct json *j = progress_begin(l->progress, "prepare");
+    json_i64(j, "rank", m->rank);
+    json_i64(j, "from", m->peer);
+    json_i64(j, "chunk", m->chunk);
     json_i64(j, "step", (int64_t)m->version);
-    json_i64(j, "bytes", (int64_t)m->bytes);
-    json_f64(j, "seconds", (double)m->write_ns / 1e9);
-    if (m->code == PAWL_OK || overtaken) {
-        progress_end(l->progress, NULL);
-        return;
-    }
-    l->report.saves_failed++;
-    json_text(j, "error", m->text);
-    error_set(&l->save_failure, m->code, 0, "rank %u: %s", rank, m->text);
-    if (l->saves_failing) {
-        progress_end(l->progress, NULL);
-        return;
-    }
-    l->saves_failing = true;
-    if (l->has_durable)
-        progress_end(l->progress,
-                     "cannot save: rank %u: %s; training goes on, the newest durable step stays %llu", rank,
-                     m->text, (unsigned long long)l->report.last_durable_step);
-    else
-        progress_end(l->progress, "cannot save: rank %u: %s; training goes on, nothing is durable yet", rank,
-                     m->text);
+    progress_end(l->progress, NULL);
 }
 
-static void heard(void *context, uint32_t rank, const struct message *m) {
-    struct launch *l = context;
-    if (m->kind == MESSAGE_SAVED) heard_saved(l, rank, m);
-    if (m->kind == MESSAGE_MEASURED &&
-        measure_decode(m->data, m->data_bytes, &l->measured[rank], NULL) != PAWL_OK)
-        l->measured[rank] = (struct measure_report){0};
-    if (m->kind == MESSAGE_READY && l->store_mode[0] == 0) {
-        strncpy(l->store_mode, m->text, sizeof l->store_mode - 1);
-        json_text(progress_begin(l->progress, "store"), "mode", m->text);
-        progress_end(l->progress, "checkpoints: %s", m->text);
-    }
-    if (m->kind != MESSAGE_FAILED) return;
-    if (l->failure.code == PAWL_OK) error_set(&l->failure, m->code, 0, "rank %u: %s", rank, m->text);
-    struct json *j = progress_begin(l->progress, "worker_failed");
-    json_i64(j, "rank", rank);
-    json_text(j, "code", pawl_code_name(m->code));
-    json_text(j, "error", m->text);
-    progress_end(l->progress, "worker %u failed: %s", rank, m->text);
+void tell_passed(struct launch *l, const struct message *m, const uint32_t *ranks, uint32_t count) {
+    if (m->kind == MESSAGE_GO) passed_go(l, m, ranks, count);
+    if (m->kind == MESSAGE_PREPARE) passed_prepare(l, m);
+    for (uint32_t i = 0; m->kind == MESSAGE_FINISH && i < count; i++)
+        if (ranks[i] < l->ranks) l->workers[ranks[i]].finishing = true;
 }
 
-static void kill_rank(void *context, uint32_t rank, const char *why) {
-    struct launch *l = context;
-    json_i64(progress_begin(l->progress, "kill"), "rank", rank);
-    progress_end(l->progress, "worker %u is ended: %s", rank, why != NULL ? why : "it was declared dead");
-    fleet_kill(l, rank);
+void tell_progress(struct launch *l, uint32_t rank) {
+    struct launch_outage *o = &l->outage;
+    const struct launch_worker *w = &l->workers[rank];
+    if (o->go_ns == 0 || !w->member || o->progress == NULL || w->progress == o->progress[rank]) return;
+    int64_t now = clock_now_ns();
+    struct json *j = progress_begin(l->progress, "resumed");
+    json_f64(j, "go_ms", (double)(o->go_ns - o->began_ns) / 1e6);
+    json_f64(j, "progress_ms", (double)(now - o->began_ns) / 1e6);
+    progress_end(l->progress, NULL);
+    o->began_ns = o->go_ns = 0;
 }
 
-struct conduct_hooks tell_hooks(struct launch *l) {
-    return (struct conduct_hooks){.context = l, .kill = kill_rank, .note = note, .heard = heard};
-}
+/* --- processes --- */
 
 void tell_exit(struct launch *l, uint32_t rank, int status) {
-    if (conduct_state(l->conduct) != CONDUCT_RUNNING) return;
     struct json *j = progress_begin(l->progress, "worker_exit");
     json_i64(j, "rank", rank);
-    json_i64(j, WIFSIGNALED(status) ? "signal" : "status",
-             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (status != -1)
+        json_i64(j, WIFSIGNALED(status) ? "signal" : "status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     progress_end(l->progress, NULL);
-    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) return;
-    /* Its armed injection, if any, is the reason: it must not fire again when the run is resumed. */
-    uint64_t version = coord_final(conduct_coord(l->conduct));
-    for (uint32_t i = 0; i < l->inject_count; i++) {
-        if (l->injects[i].rank != rank || l->inject_fired[i] || l->injects[i].step > version + 2) continue;
-        l->inject_fired[i] = true;
-        rundir_note_injected(&l->dir, l->injects[i].text, NULL);
-    }
 }
 
 void tell_leaving(struct launch *l, uint32_t rank, int status) {
-    if (l->progress == NULL || !WIFSIGNALED(status) || WTERMSIG(status) == SIGKILL) return;
+    if (l->progress == NULL || status == -1 || !WIFSIGNALED(status) || WTERMSIG(status) == SIGKILL) return;
     struct json *j = progress_begin(l->progress, "worker_crashed");
     json_i64(j, "rank", rank);
     json_i64(j, "signal", WTERMSIG(status));
@@ -243,9 +386,10 @@ void tell_leaving(struct launch *l, uint32_t rank, int status) {
 
 void tell_start(struct launch *l) {
     const struct spec *s = &l->spec;
+    uint32_t workers = spec_ranks(s);
     struct json *j = progress_begin(l->progress, "start");
-    json_i64(j, "incarnation", (int64_t)l->dir.incarnation);
-    json_i64(j, "workers", l->ranks);
+    json_i64(j, "workers", workers);
+    json_i64(j, "places", l->ranks);
     json_i64(j, "steps", (int64_t)s->run.steps);
     if (l->resumed)
         json_i64(j, "resumed_from", (int64_t)l->resume_step);
@@ -254,10 +398,10 @@ void tell_start(struct launch *l) {
     if (l->resumed)
         progress_end(l->progress, "resuming from step %llu of %llu: %u pipelines x %u stages, %u workers",
                      (unsigned long long)l->resume_step, (unsigned long long)s->run.steps,
-                     s->parallel.pipelines, s->parallel.stages, l->ranks);
+                     s->parallel.pipelines, s->parallel.stages, workers);
     else
         progress_end(l->progress, "training %llu steps: %u pipelines x %u stages, %u workers, run folder %s",
-                     (unsigned long long)s->run.steps, s->parallel.pipelines, s->parallel.stages, l->ranks,
+                     (unsigned long long)s->run.steps, s->parallel.pipelines, s->parallel.stages, workers,
                      s->run.dir);
 }
 

@@ -25,7 +25,8 @@ enum message_kind {
     MESSAGE_SAVE,    /* version, chunk, part, parts */
     MESSAGE_DURABLE, /* version */
     MESSAGE_FORGET,  /* version */
-    MESSAGE_PREPARE, /* rank = who takes, peer = from whom, chunk, version: told to both */
+    MESSAGE_PREPARE, /* rank = who takes, peer = from whom, chunk, view, version: told to both; one that is
+                        not a member yet hears of the view only so */
     MESSAGE_INJECT,  /* iteration, text = what (run/inject.h) */
     MESSAGE_LEAVE,   /* nothing is left for you to do: end saves, go, exit code 0 */
     MESSAGE_FINISH,
@@ -40,7 +41,7 @@ enum message_kind {
     MESSAGE_SAVED,    /* version, chunk, part, parts, code, bytes, write_ns, text = what went wrong */
     MESSAGE_SUSPECT,  /* peer */
     MESSAGE_LEAVING,  /* told to end (SIGTERM): wants to go without loss */
-    MESSAGE_MEASURED, /* data = measure_report: now and then, and at the last version */
+    MESSAGE_MEASURED, /* chunk, data = measure_report: now and then, and at the last version */
     MESSAGE_KIND_END
 };
 

@@ -2,8 +2,9 @@
  *
  * The table is the only place that knows names, types, defaults, ranges, identity and help. Values are read
  * and printed in spec_value.c, YAML is walked in spec_yaml.c, rules that span fields are in spec_check.c, the
- * printed forms in spec_print.c. Fails with SPEC (the text is wrong) or what reading the file gives. Tested
- * in tests/unit/run_spec_test.c and tests/fuzz/run_spec_fuzz.c. */
+ * printed forms in spec_print.c. What a coordinator makes of it is in spec_coord.c. Fails with SPEC (the text
+ * is wrong) or what reading the file gives. Tested in tests/unit/run_spec_test.c and
+ * tests/fuzz/run_spec_fuzz.c. */
 #include "run/spec.h"
 
 #include <assert.h>
@@ -15,21 +16,29 @@
 #include "base/file.h"
 #include "ckpt/ckpt.h"
 #include "conf/conf.h"
+#include "ir/ir.h"
 #include "run/spec_field.h"
 
 /* Larger files are taken for something else than a spec. */
 #define SPEC_FILE_BYTES_MAX (1u << 20)
 /* Steps that fit JSON readers which hold numbers as doubles. */
 #define SPEC_STEPS_MAX ((uint64_t)1 << 53)
+/* Workers beat every 0.1 s: two beats may be late. */
+#define SPEC_TIMEOUT_MIN_S 0.3
+/* 60 of the longest timeouts fit. */
+#define SPEC_LIMIT_MAX_S 1e7
 
 static_assert(offsetof(struct spec_record, spec) == 0, "a struct spec is the head of a record");
 static_assert(sizeof(enum data_format) == sizeof(uint32_t), "choices are stored as 32 bits");
-static_assert(sizeof(enum ir_schedule) == sizeof(uint32_t), "choices are stored as 32 bits");
+static_assert(sizeof(enum pawl_policy) == sizeof(uint32_t), "choices are stored as 32 bits");
+static_assert(sizeof(enum spec_engine) == sizeof(uint32_t), "choices are stored as 32 bits");
 
 #define AT(member)       offsetof(struct spec_record, member), sizeof(((struct spec_record *)0)->member)
 #define HEAD(s, k, type) .section = #s, .key = #k, type
 #define INPUT            SPEC_INPUT
 #define BOTH             (SPEC_INPUT | SPEC_IDENTITY)
+#define GPT              SPEC_GPT
+#define EMULATED         SPEC_EMULATED
 
 #define WHOLE(type, s, k, initial, low, high, uses, help)                                                    \
     { #s, #k, type, AT(spec.s.k), initial, low, high, 0, 0, uses, help }
@@ -41,12 +50,13 @@ static_assert(sizeof(enum ir_schedule) == sizeof(uint32_t), "choices are stored 
 const struct spec_section spec_sections[] = {
     {"run", "The run as a whole."},
     {"model", "The shape of the GPT, and what it starts from."},
-    {"data", "What it learns from."},
+    {"data", "What the GPT learns from."},
+    {"emulated", "The emulated device: takes the time that a profile says, computes next to nothing."},
     {"parallel", "How the work is laid out: pipelines x stages worker processes."},
     {"optimizer", "AdamW and its learning rate."},
     {"save", "When and how much of the state is made durable."},
     {"net", "How workers talk."},
-    {"failure", "When a worker counts as lost."},
+    {"failure", "When a worker counts as lost, and what is done about it."},
 };
 const uint32_t spec_section_count = sizeof spec_sections / sizeof spec_sections[0];
 
@@ -58,23 +68,33 @@ const struct spec_field spec_fields[] = {
     WHOLE(SPEC_U64, run, steps, "1000", 1, SPEC_STEPS_MAX, INPUT,
           "Optimizer steps of the whole run, earlier calls included."),
     WHOLE(SPEC_U64, run, seed, "1", 0, UINT64_MAX, BOTH, "Decides initial weights, data order and dropout."),
+    OTHER(SPEC_ENGINE, run, engine, "gpt", BOTH, "What computes: a GPT in C, or the emulated device."),
 
-    WHOLE(SPEC_U32, model, layers, NULL, 1, 100000, BOTH, "Transformer blocks."),
-    WHOLE(SPEC_U32, model, heads, NULL, 1, 65536, BOTH, "Attention heads; divide the width."),
-    WHOLE(SPEC_U32, model, width, NULL, 1, 1048576, BOTH, "Size of the residual stream."),
-    WHOLE(SPEC_U32, model, context, NULL, 1, 1048576, BOTH, "Tokens a sequence has."),
-    WHOLE(SPEC_U32, model, vocabulary, NULL, 2, INT32_MAX, BOTH, "Number of tokens; bytes need 256."),
-    OTHER(SPEC_BOOL, model, tied, "true", BOTH, "Whether the head shares the token embedding."),
-    REAL(model, dropout, "0", 0, 0.99, BOTH, "Share dropped at embedding, attention and residual."),
-    OTHER(SPEC_TEXT, model, weights, "", BOTH,
+    WHOLE(SPEC_U32, model, layers, NULL, 1, 100000, BOTH | GPT, "Transformer blocks."),
+    WHOLE(SPEC_U32, model, heads, NULL, 1, 65536, BOTH | GPT, "Attention heads; divide the width."),
+    WHOLE(SPEC_U32, model, width, NULL, 1, 1048576, BOTH | GPT, "Size of the residual stream."),
+    WHOLE(SPEC_U32, model, context, NULL, 1, 1048576, BOTH | GPT, "Tokens a sequence has."),
+    WHOLE(SPEC_U32, model, vocabulary, NULL, 2, INT32_MAX, BOTH | GPT, "Number of tokens; bytes need 256."),
+    OTHER(SPEC_BOOL, model, tied, "true", BOTH | GPT, "Whether the head shares the token embedding."),
+    REAL(model, dropout, "0", 0, 0.99, BOTH | GPT, "Share dropped at embedding, attention and residual."),
+    OTHER(SPEC_TEXT, model, weights, "", BOTH | GPT,
           "Start from these GPT-2 weights (a safetensors file, or a folder that holds one); empty: random."),
 
-    OTHER(SPEC_TEXT, data, path, NULL, INPUT,
+    OTHER(SPEC_TEXT, data, path, NULL, INPUT | GPT,
           "The file to learn from; it may move, its content may not change."),
-    OTHER(SPEC_FORMAT, data, format, "bytes", BOTH,
+    OTHER(SPEC_FORMAT, data, format, "bytes", BOTH | GPT,
           "Plain bytes, or tokens of 16 or 32 bits as nanoGPT and llm.c write them."),
-    {"data", "digest", SPEC_TEXT, AT(data_digest), NULL, 0, 0, 0, 0, SPEC_IDENTITY,
+    {"data", "digest", SPEC_TEXT, AT(data_digest), NULL, 0, 0, 0, 0, SPEC_IDENTITY | GPT,
      "the content of data.path (digest)"},
+
+    OTHER(SPEC_TEXT, emulated, profile, NULL, INPUT | EMULATED,
+          "How long everything takes: a file (docs/formats/profile.md) with parallel.stages stages."),
+    REAL(emulated, unit_s, "0", 0, 1e6, INPUT | EMULATED,
+         "Seconds of a unit of the profile; 0: as the profile says, and no time at all if it does not."),
+    WHOLE(SPEC_U32, emulated, parameters, "1024", 1, 1u << 30, BOTH | EMULATED,
+          "Numbers a stage has for parameters."),
+    {"emulated", "chunks", SPEC_U32, AT(chunks), NULL, 1, IR_STAGES_MAX, 0, 0, SPEC_IDENTITY | EMULATED,
+     "parallel.stages of an emulated run"},
 
     WHOLE(SPEC_U32, parallel, pipelines, "1", 1, IR_PIPELINES_MAX, INPUT,
           "Copies of the model that share the batch; all but one may be lost."),
@@ -82,7 +102,18 @@ const struct spec_field spec_fields[] = {
     WHOLE(SPEC_U32, parallel, microbatches, "1", 1, IR_MICROBATCHES_MAX, INPUT,
           "Micro-batches of each pipeline in one step."),
     WHOLE(SPEC_U32, parallel, batch, "1", 1, 65536, BOTH, "Sequences in a micro-batch."),
-    OTHER(SPEC_SCHEDULE, parallel, schedule, "1f1b", INPUT, "Order of forward and backward work."),
+    OTHER(SPEC_SCHEDULE, parallel, schedule, "pawl", INPUT,
+          "Who does what in which order: a policy of `pawl plan`. The result does not depend on it."),
+    OTHER(SPEC_BOOL, parallel, barrier, "false", INPUT,
+          "Wait at every step for the decision of all, as synchronous optimizers do."),
+    WHOLE(SPEC_U32, parallel, memory, "0", 0, IR_PIPELINES_MAX *IR_MICROBATCHES_MAX, INPUT,
+          "Micro-batches that a worker may store at a time; 0: no limit."),
+    OTHER(SPEC_TEXT, parallel, profile, "", INPUT,
+          "Costs to plan with, a file; empty: emulated.profile, for gpt alike until they are measured."),
+    OTHER(SPEC_BOOL, parallel, replan, "true", INPUT,
+          "Go over to a better plan while training, as speeds are measured and change."),
+    WHOLE(SPEC_U32, parallel, pipelines_max, "0", 0, IR_PIPELINES_MAX, INPUT,
+          "Pipelines there may be after workers joined; 0: twice parallel.pipelines."),
     {"parallel", "global_microbatches", SPEC_U64, AT(global_microbatches), NULL, 1,
      (uint64_t)IR_PIPELINES_MAX *IR_MICROBATCHES_MAX, 0, 0, SPEC_IDENTITY,
      "parallel.pipelines times parallel.microbatches"},
@@ -110,8 +141,25 @@ const struct spec_field spec_fields[] = {
     OTHER(SPEC_TEXT, net, transport, "", INPUT,
           "UCX transports, as in UCX_TLS, but for shared memory; empty: tcp,self."),
 
-    REAL(failure, timeout_s, "10", 0.05, 86400, INPUT,
-         "Seconds of silence after which a worker is lost; all other limits follow from it."),
+    REAL(failure, timeout_s, "10", SPEC_TIMEOUT_MIN_S, 86400, INPUT,
+         "Seconds of silence after which a worker is lost; the other limits follow from it."),
+    REAL(failure, stall_s, "0", 0, SPEC_LIMIT_MAX_S, INPUT,
+         "A worker that beats but gets nowhere in a step is lost after this; 0: 12 times timeout_s."),
+    REAL(failure, load_s, "0", 0, SPEC_LIMIT_MAX_S, INPUT,
+         "The same while it loads or fetches its state; 0: 60 times timeout_s."),
+    REAL(failure, save_s, "0", 0, SPEC_LIMIT_MAX_S, INPUT,
+         "The same while it waits for a save; a part that takes longer failed; 0: 60 times timeout_s."),
+    REAL(failure, compile_s, "0", 0, SPEC_LIMIT_MAX_S, INPUT,
+         "The same while it starts up or prepares to compute; 0: 60 times timeout_s."),
+    REAL(failure, eval_s, "0", 0, SPEC_LIMIT_MAX_S, INPUT,
+         "The same while it evaluates; 0: 60 times timeout_s."),
+    REAL(failure, grace_s, "30", 0, 86400, INPUT,
+         "Seconds from a notice (SIGTERM, drain) until the process must be gone."),
+    WHOLE(SPEC_U32, failure, respawn, "0", 0, 1000000, INPUT, "Times that a lost worker is started again."),
+    REAL(failure, wait_s, "60", 0, SPEC_LIMIT_MAX_S, INPUT,
+         "Seconds to wait for workers when too few are left to go on."),
+    WHOLE(SPEC_U32, failure, restarts, "3", 0, 1000000, INPUT,
+          "Returns to a durable step without a newer one in between, before the run gives up."),
 };
 const uint32_t spec_field_count = sizeof spec_fields / sizeof spec_fields[0];
 #define FIELD_COUNT (sizeof spec_fields / sizeof spec_fields[0])
@@ -174,7 +222,8 @@ static pawl_code spec_read(const char *text, size_t size, const char *name, stru
 static pawl_code spec_require(const struct spec *spec, const char *name, struct pawl_error *e) {
     for (uint32_t i = 0; i < spec_field_count; i++) {
         const struct spec_field *field = &spec_fields[i];
-        if ((field->uses & SPEC_INPUT) == 0 || !spec_field_missing(field, spec)) continue;
+        if ((field->uses & SPEC_INPUT) == 0 || !spec_field_applies(field, spec)) continue;
+        if (!spec_field_missing(field, spec)) continue;
         char rule[160];
         spec_field_rule(field, rule, sizeof rule);
         return error_set(e, PAWL_SPEC, 0, "%s%s%s.%s is missing: give %s", name, *name == 0 ? "" : ": ",

@@ -1,6 +1,7 @@
 /* The specification of a run: a YAML file, with overrides, checked as a whole before any process starts.
  *
- * Two levels: section, key. Every key has a default except run.dir, data.path and the sizes of the model.
+ * Two levels: section, key. Every key has a default except run.dir and what the engine needs: data.path and
+ * the sizes of the model for gpt, emulated.profile for emulated. Keys of the other engine are ignored.
  * Unknown sections and keys, duplicates, wrong types, values out of range and sets that do not fit
  * together (stages > layers, unreadable text, ...) are SPEC errors of one line that name the field
  * ("parallel.stages"), what it says, and the fix. Relative paths are relative to the working folder.
@@ -15,19 +16,29 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "ir/ir.h"
+#include "coord/coord.h"
 #include "model/adamw.h"
 #include "model/data.h"
 #include "model/gpt.h"
+#include "pawl/plan.h"
 
 #define SPEC_TEXT_MAX 1024 /* longest path or name */
+
+enum spec_engine { SPEC_ENGINE_GPT, SPEC_ENGINE_EMULATED, SPEC_ENGINE_COUNT };
+const char *spec_engine_name(enum spec_engine engine); /* "gpt" */
 
 struct spec {
     struct {
         char dir[SPEC_TEXT_MAX]; /* store, logs and report live here */
         uint64_t steps;
         uint64_t seed; /* weights, data order, dropout */
+        enum spec_engine engine;
     } run;
+    struct {
+        char profile[SPEC_TEXT_MAX]; /* how long what takes */
+        double unit_s;       /* seconds of the profile's unit; 0: as it says, and nothing if it does not */
+        uint32_t parameters; /* floats of a chunk */
+    } emulated;
     struct {
         uint32_t layers, heads, width, context, vocabulary;
         bool tied;
@@ -41,7 +52,12 @@ struct spec {
     struct {
         uint32_t pipelines, stages, microbatches; /* micro-batches per pipeline and iteration */
         uint32_t batch;                           /* sequences per micro-batch */
-        enum ir_schedule schedule;
+        enum pawl_policy schedule;
+        bool barrier;                /* never step before the decision */
+        uint32_t memory;             /* micro-batches a worker may store; 0: no limit */
+        char profile[SPEC_TEXT_MAX]; /* planner's costs; empty: emulated.profile, else measured */
+        bool replan;                 /* change the plan while it goes when a better one is found */
+        uint32_t pipelines_max;      /* 0: twice the pipelines: spec_pipelines_max */
     } parallel;
     struct {
         double lr, lr_min, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: none */
@@ -59,6 +75,11 @@ struct spec {
     } net;
     struct {
         double timeout_s; /* the one knob: silence after which a worker is dead; others derive from it */
+        double stall_s, load_s, save_s, compile_s, eval_s; /* 0: derived (spec_stall_ns) */
+        double grace_s;                                    /* from a notice to the end of the process */
+        uint32_t respawn;                                  /* times a dead worker is started again */
+        double wait_s;                                     /* for workers when there are too few */
+        uint32_t restarts; /* returns to a durable step without a newer one in between */
     } failure;
 };
 
@@ -84,11 +105,22 @@ pawl_code spec_identity_check(const struct spec *spec, const char *text, size_t 
 /* docs/spec.md: the table of fields, as `pawl train --spec-help` prints it. */
 void spec_help(struct bytes *out);
 
+/* Workers at the start, and the most there can ever be: spec_pipelines_max pipelines of them. */
 static inline uint32_t spec_ranks(const struct spec *s) { return s->parallel.pipelines * s->parallel.stages; }
+uint32_t spec_pipelines_max(const struct spec *s);
+static inline uint32_t spec_capacity(const struct spec *s) {
+    return spec_pipelines_max(s) * s->parallel.stages;
+}
 /* Micro-batches of the global batch. */
 static inline uint64_t spec_contributions(const struct spec *s) {
     return (uint64_t)s->parallel.pipelines * s->parallel.microbatches;
 }
+/* The profile plans begin with: parallel.profile, else that of the emulated device; "": none. */
+const char *spec_plan_profile(const struct spec *s);
+/* How long a busy worker may make no progress in a phase, given or derived; no phase has less than a step. */
+int64_t spec_stall_ns(const struct spec *s, enum coord_work work);
+/* Every limit and count of the coordinator that follows from the spec; not what recovery knows. */
+void spec_coord_config(const struct spec *s, struct coord_config *out);
 struct gpt_config spec_gpt(const struct spec *s);
 struct adamw_config spec_adamw(const struct spec *s);
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "ir/ir.h"
 #include "net/net.h"
 #include "run/spec_field.h"
 
@@ -23,6 +24,7 @@ static pawl_code check_values(const struct spec *s, struct pawl_error *e) {
     for (uint32_t i = 0; code == PAWL_OK && i < spec_field_count; i++) {
         const struct spec_field *field = &spec_fields[i];
         if ((field->uses & SPEC_INPUT) == 0) continue;
+        if (!spec_field_applies(field, s) && spec_field_missing(field, s)) continue;
         struct bytes text = {0};
         char rule[160];
         spec_field_rule(field, rule, sizeof rule);
@@ -66,9 +68,25 @@ static pawl_code check_model(const struct spec *s, struct pawl_error *e) {
     return gpt_config_check(&config, s->parallel.stages, e);
 }
 
+static pawl_code check_growth(const struct spec *s, struct pawl_error *e) {
+    uint32_t most = s->parallel.pipelines_max;
+    if (most == 0) return PAWL_OK;
+    if (most < s->parallel.pipelines)
+        return error_set(e, PAWL_SPEC, 0,
+                         "parallel.pipelines_max is %u but parallel.pipelines is %u: use at least %u, or 0",
+                         most, s->parallel.pipelines, s->parallel.pipelines);
+    if ((uint64_t)most * s->parallel.stages <= IR_WORKERS_MAX) return PAWL_OK;
+    return error_set(
+        e, PAWL_SPEC, 0,
+        "parallel.pipelines_max is %u and parallel.stages %u, which makes %llu workers: use at most "
+        "%u pipelines",
+        most, s->parallel.stages, (unsigned long long)most * s->parallel.stages,
+        IR_WORKERS_MAX / s->parallel.stages);
+}
+
 static pawl_code check_workers(const struct spec *s, struct pawl_error *e) {
     uint64_t workers = (uint64_t)s->parallel.pipelines * s->parallel.stages;
-    if (workers <= IR_WORKERS_MAX) return PAWL_OK;
+    if (workers <= IR_WORKERS_MAX) return check_growth(s, e);
     return error_set(
         e, PAWL_SPEC, 0,
         "parallel.pipelines is %u and parallel.stages %u, which makes %llu workers: use at most %u",
@@ -100,6 +118,56 @@ static pawl_code check_optimizer(const struct spec *s, struct pawl_error *e) {
             (unsigned long long)s->optimizer.warmup_steps, (unsigned long long)s->optimizer.decay_steps,
             (unsigned long long)s->optimizer.decay_steps);
     return PAWL_OK;
+}
+
+/* Silence is noticed before a stall, a stall of a step before that of a phase that may take longer. */
+static pawl_code check_times(const struct spec *s, struct pawl_error *e) {
+    static const char *const names[COORD_WORK_COUNT] = {
+        [COORD_WORK_STEP] = "stall_s",      [COORD_WORK_LOAD] = "load_s", [COORD_WORK_SAVE] = "save_s",
+        [COORD_WORK_COMPILE] = "compile_s", [COORD_WORK_EVAL] = "eval_s",
+    };
+    double stall_s = (double)spec_stall_ns(s, COORD_WORK_STEP) * 1e-9;
+    if (stall_s <= s->failure.timeout_s)
+        return error_set(
+            e, PAWL_SPEC, 0,
+            "failure.stall_s is %g but failure.timeout_s is %g: the order is timeout_s < stall_s: use "
+            "more than %g, or 0",
+            s->failure.stall_s, s->failure.timeout_s, s->failure.timeout_s);
+    for (int work = 0; work < COORD_WORK_COUNT; work++) {
+        double limit_s = (double)spec_stall_ns(s, (enum coord_work)work) * 1e-9;
+        if (limit_s < stall_s)
+            return error_set(
+                e, PAWL_SPEC, 0,
+                "failure.%s is %g but failure.stall_s is %g: the order is timeout_s < stall_s <= %s: "
+                "use at least %g, or 0",
+                names[work], limit_s, stall_s, names[work], stall_s);
+    }
+    return PAWL_OK;
+}
+
+static pawl_code check_profile(const struct spec *s, const char *field, const char *path,
+                               struct pawl_error *e) {
+    struct pawl_profile *profile = NULL;
+    struct pawl_error inner = {0};
+    pawl_code code = pawl_profile_read(path, &profile, &inner);
+    uint32_t stages = code == PAWL_OK ? profile->stages : 0;
+    pawl_profile_free(profile);
+    if (code == PAWL_MEMORY) return error_set(e, code, 0, "%s: %s", field, inner.text);
+    if (code != PAWL_OK)
+        return error_set(e, PAWL_SPEC, 0, "%s: %s: name a profile that can be read", field, inner.text);
+    if (stages == s->parallel.stages) return PAWL_OK;
+    return error_set(e, PAWL_SPEC, 0,
+                     "%s is \"%s\", which has %u stages, but parallel.stages is %u: use a profile of as many",
+                     field, path, stages, s->parallel.stages);
+}
+
+static pawl_code check_profiles(const struct spec *s, struct pawl_error *e) {
+    pawl_code code = PAWL_OK;
+    if (s->run.engine == SPEC_ENGINE_EMULATED)
+        code = check_profile(s, "emulated.profile", s->emulated.profile, e);
+    if (code == PAWL_OK && s->parallel.profile[0] != 0)
+        code = check_profile(s, "parallel.profile", s->parallel.profile, e);
+    return code;
 }
 
 static pawl_code check_transport(const struct spec *s, struct pawl_error *e) {
@@ -176,18 +244,23 @@ static pawl_code check_data(const struct spec *s, struct pawl_error *e) {
 }
 
 pawl_code spec_check(const struct spec *s, struct pawl_error *e) {
+    bool gpt = s->run.engine == SPEC_ENGINE_GPT;
     pawl_code code = check_values(s, e);
-    if (code == PAWL_OK) code = check_model(s, e);
+    if (code == PAWL_OK && gpt) code = check_model(s, e);
     if (code == PAWL_OK) code = check_workers(s, e);
     if (code == PAWL_OK) code = check_samples(s, e);
     if (code == PAWL_OK) code = check_optimizer(s, e);
+    if (code == PAWL_OK) code = check_times(s, e);
     if (code == PAWL_OK) code = check_transport(s, e);
-    if (code == PAWL_OK && s->save.export_dir[0] != 0)
-        code = check_folder("save.export_dir", s->save.export_dir, e);
     if (code == PAWL_OK) code = check_folder("run.dir", s->run.dir, e);
+    if (code == PAWL_OK && *s->save.export_dir != 0 && !gpt)
+        code = error_set(e, PAWL_SPEC, 0,
+                         "save.export_dir is \"%s\", but only the engine gpt has weights to export",
+                         s->save.export_dir);
     if (code == PAWL_OK && *s->save.export_dir != 0)
         code = check_folder("save.export_dir", s->save.export_dir, e);
-    if (code == PAWL_OK) code = check_weights(s, e);
-    if (code == PAWL_OK) code = check_data(s, e);
+    if (code == PAWL_OK) code = check_profiles(s, e);
+    if (code == PAWL_OK && gpt) code = check_weights(s, e);
+    if (code == PAWL_OK && gpt) code = check_data(s, e);
     return code;
 }

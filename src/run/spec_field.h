@@ -9,8 +9,22 @@
 
 #include "run/spec.h"
 
-enum spec_type { SPEC_U32, SPEC_U64, SPEC_F64, SPEC_BOOL, SPEC_TEXT, SPEC_FORMAT, SPEC_SCHEDULE };
-enum spec_use { SPEC_INPUT = 1, SPEC_IDENTITY = 2 };
+enum spec_type {
+    SPEC_U32,
+    SPEC_U64,
+    SPEC_F64,
+    SPEC_BOOL,
+    SPEC_TEXT,
+    SPEC_FORMAT,
+    SPEC_SCHEDULE,
+    SPEC_ENGINE
+};
+enum spec_use {
+    SPEC_INPUT = 1,
+    SPEC_IDENTITY = 2,
+    SPEC_GPT = 4,
+    SPEC_EMULATED = 8
+}; /* 4, 8: of this engine */
 
 #define SPEC_DIGEST_SIZE 17 /* 16 hexadecimal digits and a 0 */
 
@@ -18,6 +32,7 @@ struct spec_record {
     struct spec spec;
     char data_digest[SPEC_DIGEST_SIZE];
     uint64_t global_microbatches;
+    uint32_t chunks; /* of an emulated run: another cut is another model */
 };
 
 struct spec_field {
@@ -62,6 +77,8 @@ void spec_field_print(const struct spec_field *field, const void *base, struct b
 /* What may be written: "a whole number from 1 to 1024". */
 void spec_field_rule(const struct spec_field *field, char *out, size_t size);
 bool spec_field_missing(const struct spec_field *field, const void *base);
+/* Whether the engine of the spec has this field. */
+bool spec_field_applies(const struct spec_field *field, const struct spec *spec);
 
 /* Walks a YAML text of sections of scalars; refuses all else, naming `name`, line and column. `visit` is
  * called at each section (key and value null) and for each key; its error gets the position in front. */

@@ -2,7 +2,8 @@
  *
  * The identity is a YAML of the fields that decide the bits of the weights. It is written when a run begins
  * and compared at each resume, so that a run is never continued as another one. A field that a later version
- * adds is absent from older identities and then stands for its default. Tested in tests/unit/run_spec_test.c.
+ * adds is absent from older identities and then stands for its default. Tested in
+ * tests/unit/run_spec_follow_test.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +11,13 @@
 
 #include "run/spec_field.h"
 
+/* What has not been given is not printed, so that the text reads back. */
 static void print_fields(const void *base, unsigned uses, struct bytes *out) {
     const char *section = "";
     for (uint32_t i = 0; i < spec_field_count; i++) {
         const struct spec_field *field = &spec_fields[i];
-        if ((field->uses & uses) == 0) continue;
+        if ((field->uses & uses) == 0 || spec_field_missing(field, base)) continue;
+        if (uses == SPEC_IDENTITY && !spec_field_applies(field, base)) continue;
         if (strcmp(section, field->section) != 0) bytes_printf(out, "%s:\n", field->section);
         section = field->section;
         bytes_printf(out, "  %s: ", field->key);
@@ -27,11 +30,13 @@ void spec_print(const struct spec *spec, struct bytes *out) { print_fields(spec,
 
 /* --- identity --- */
 
-/* The spec with its derived fields; reads the head and tail of the data file. */
+/* The spec with its derived fields; reads the head and tail of the data file, if there is one. */
 static pawl_code derive(const struct spec *spec, struct spec_record *out, struct pawl_error *e) {
     struct data *data = NULL;
     out->spec = *spec;
     out->global_microbatches = spec_contributions(spec);
+    out->chunks = spec->parallel.stages;
+    if (spec->run.engine != SPEC_ENGINE_GPT) return PAWL_OK;
     pawl_code code = data_open(spec->data.path, spec->data.format, spec->model.vocabulary,
                                spec->model.context, spec->run.seed, &data, e);
     if (code != PAWL_OK) return code;
@@ -86,7 +91,7 @@ static pawl_code compare(const struct spec_record *now, const struct spec_record
     pawl_code code = PAWL_OK;
     for (uint32_t i = 0; code == PAWL_OK && i < spec_field_count; i++) {
         const struct spec_field *field = &spec_fields[i];
-        if ((field->uses & SPEC_IDENTITY) == 0) continue;
+        if ((field->uses & SPEC_IDENTITY) == 0 || !spec_field_applies(field, &now->spec)) continue;
         if (spec_field_missing(field, then))
             code = error_set(e, PAWL_FORMAT, 0, "identity of the run: it lacks %s.%s: was it cut short?",
                              field->section, field->key);
@@ -121,7 +126,10 @@ static void help_field(const struct spec_field *field, struct bytes *out) {
     spec_field_rule(field, rule, sizeof rule);
     bytes_printf(out, "- `%s.%s`: %s; ", field->section, field->key, rule);
     if (field->initial == NULL)
-        bytes_printf(out, "must be given");
+        bytes_printf(out, "must be given%s",
+                     (field->uses & SPEC_GPT) != 0        ? " for the engine gpt"
+                     : (field->uses & SPEC_EMULATED) != 0 ? " for the engine emulated"
+                                                          : "");
     else
         bytes_printf(out, "default `%s`", field->initial[0] == 0 ? "\"\"" : field->initial);
     bytes_printf(out, "%s.\n  %s\n", (field->uses & SPEC_IDENTITY) != 0 ? "; *fixed*" : "", field->help);
@@ -134,8 +142,12 @@ void spec_help(struct bytes *out) {
         "A YAML file of sections and keys, as in `examples/text.yaml`. `pawl train SPEC.yaml` reads it,\n"
         "`--set section.key=value` overrides it. Relative paths start at the working folder. A resume\n"
         "must not change the fields marked *fixed*, nor the product of `parallel.pipelines` and\n"
-        "`parallel.microbatches`, nor the content of the file at `data.path`: they decide the bits of the\n"
-        "weights.\n");
+        "`parallel.microbatches`, nor the content of the file at `data.path`, nor `parallel.stages` of an\n"
+        "emulated run: they decide the bits of the weights.\n\n"
+        "What belongs to one engine (`model`, `data`: gpt; `emulated`) is ignored with the other. The "
+        "limits\n"
+        "of time keep an order: `timeout_s` < `stall_s` <= `load_s`, `save_s`, `compile_s`, `eval_s`; a set\n"
+        "that does not is refused.\n");
     for (uint32_t s = 0; s < spec_section_count; s++) {
         bytes_printf(out, "\n## %s\n\n%s\n\n", spec_sections[s].name, spec_sections[s].help);
         for (uint32_t i = 0; i < spec_field_count; i++) {

@@ -68,13 +68,31 @@ pawl_code spec_field_find(const char *section, const char *key, unsigned uses, c
 
 /* --- values --- */
 
-static const char *choice_name(const struct spec_field *field, uint32_t index) {
-    if (field->type == SPEC_FORMAT) return data_format_name((enum data_format)index);
-    return ir_schedule_name((enum ir_schedule)index);
+/* Policies that workers can execute: a worker has one chunk of its own. */
+static const enum pawl_policy schedules[] = {
+    PAWL_POLICY_GPIPE,    PAWL_POLICY_1F1B,      PAWL_POLICY_ZB_H1,   PAWL_POLICY_ZB_H2,
+    PAWL_POLICY_ADAPTIVE, PAWL_POLICY_DECOUPLED, PAWL_POLICY_RECYCLE, PAWL_POLICY_PAWL,
+};
+
+const char *spec_engine_name(enum spec_engine engine) {
+    static const char *const names[SPEC_ENGINE_COUNT] = {"gpt", "emulated"};
+    return (unsigned)engine < SPEC_ENGINE_COUNT ? names[engine] : "?";
+}
+
+static const char *choice_name(const struct spec_field *field, uint32_t value) {
+    if (field->type == SPEC_FORMAT) return data_format_name((enum data_format)value);
+    if (field->type == SPEC_ENGINE) return spec_engine_name((enum spec_engine)value);
+    return pawl_policy_name((enum pawl_policy)value);
 }
 
 static uint32_t choice_count(const struct spec_field *field) {
-    return field->type == SPEC_FORMAT ? (uint32_t)DATA_FORMAT_COUNT : (uint32_t)IR_SCHEDULE_COUNT;
+    if (field->type == SPEC_FORMAT) return DATA_FORMAT_COUNT;
+    return field->type == SPEC_ENGINE ? (uint32_t)SPEC_ENGINE_COUNT
+                                      : (uint32_t)(sizeof schedules / sizeof *schedules);
+}
+
+static uint32_t choice_value(const struct spec_field *field, uint32_t index) {
+    return field->type == SPEC_SCHEDULE ? (uint32_t)schedules[index] : index;
 }
 
 void spec_field_rule(const struct spec_field *field, char *out, size_t size) {
@@ -97,13 +115,15 @@ void spec_field_rule(const struct spec_field *field, char *out, size_t size) {
     default:
         for (uint32_t i = 0; i < choice_count(field) && used >= 0 && (size_t)used < size; i++)
             used += snprintf(out + used, size - (size_t)used, "%s%s", i == 0 ? "" : " or ",
-                             choice_name(field, i));
+                             choice_name(field, choice_value(field, i)));
     }
 }
 
 static bool read_choice(const struct spec_field *field, const char *text, uint32_t *out) {
-    for (*out = 0; *out < choice_count(field); (*out)++)
+    for (uint32_t i = 0; i < choice_count(field); i++) {
+        *out = choice_value(field, i);
         if (strcmp(choice_name(field, *out), text) == 0) return true;
+    }
     return false;
 }
 
@@ -158,7 +178,7 @@ pawl_code spec_field_read(const struct spec_field *field, const struct spec_scal
         bool value = strcmp(text, "true") == 0;
         good = whole && scalar->plain && (value || strcmp(text, "false") == 0);
         if (good) memcpy(at, &value, sizeof value);
-    } else if (field->type == SPEC_FORMAT || field->type == SPEC_SCHEDULE) {
+    } else if (field->type == SPEC_FORMAT || field->type == SPEC_SCHEDULE || field->type == SPEC_ENGINE) {
         good = whole && read_choice(field, text, &choice);
         if (good) memcpy(at, &choice, sizeof choice);
     } else {
@@ -206,4 +226,10 @@ bool spec_field_missing(const struct spec_field *field, const void *base) {
     const char *at = (const char *)base + field->offset;
     if (field->initial != NULL) return false;
     return field->type == SPEC_TEXT ? at[0] == 0 : memcmp(at, zeros, field->size) == 0;
+}
+
+bool spec_field_applies(const struct spec_field *field, const struct spec *spec) {
+    if ((field->uses & SPEC_GPT) != 0) return spec->run.engine == SPEC_ENGINE_GPT;
+    if ((field->uses & SPEC_EMULATED) != 0) return spec->run.engine == SPEC_ENGINE_EMULATED;
+    return true;
 }

@@ -10,6 +10,7 @@
 #define STORE_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "store/store.h"
 
@@ -76,6 +77,9 @@ struct store {
     uint32_t in_flight; /* submitted and not yet ready */
     uint32_t depth, depth_default;
     struct store_dead *dead;
+    _Atomic int fault; /* store/fault.c */
+    _Atomic int64_t fault_until_ns;
+    struct store_op_list held; /* by a device that hangs */
 };
 
 struct store_file {
@@ -102,6 +106,14 @@ void store_op_start(struct store_op *op);
 /* Ends `op` with `os_errno` (0: ok), frees it, and kills its file when it was a flush that failed. May call
  * the back end's submit. */
 void store_op_finish(struct store_op *op, int os_errno);
+/* store/fault.c: gives `op` to the back end, or fails or keeps it on purpose. */
+void store_hand_over(struct store *s, struct store_op *op);
+/* What was kept goes on, if it may. */
+void store_release(struct store *s);
+/* How long to sleep at most, so that what is kept goes on in time. */
+int64_t store_held_ns(struct store *s, int64_t timeout_ns);
+/* For calls that change the folder or a file at once: hangs, or fails. */
+pawl_code store_fault_check(struct store *s, const char *name, struct pawl_error *e);
 /* Room for one more operation in flight to become ready. */
 bool store_ready_reserve(struct store *s);
 const struct store_dead *store_dead_find(const struct store *s, const char *name);

@@ -134,7 +134,7 @@ static void flush_start(struct store_op *op) {
         return;
     }
     f->flushing = true;
-    f->store->table->submit(f->store, op);
+    store_hand_over(f->store, op);
 }
 
 /* Whoever waited shares the next flush: it begins after all of them were submitted. */
@@ -156,7 +156,7 @@ static void flush_end(struct store_op *op, int os_errno) {
     end_all(&refused, os_errno);
     if (next == NULL) return;
     f->flushing = true;
-    s->table->submit(s, next);
+    store_hand_over(s, next);
 }
 
 void store_op_start(struct store_op *op) {
@@ -168,7 +168,7 @@ void store_op_start(struct store_op *op) {
     else if (op->kind == STORE_OP_FLUSH)
         flush_start(op);
     else
-        f->store->table->submit(f->store, op);
+        store_hand_over(f->store, op);
 }
 
 void store_op_finish(struct store_op *op, int os_errno) {

@@ -24,7 +24,8 @@ const char *store_kind_name(enum store_kind kind) {
 void store_close(struct store *s) {
     if (s == NULL) return;
     while (s->in_flight > 0) {
-        s->table->wait(s, 1000000000);
+        s->table->wait(s, store_held_ns(s, 1000000000));
+        store_release(s);
         s->table->progress(s);
     }
     s->table->close(s);
@@ -58,6 +59,7 @@ pawl_code store_file_open(struct store *s, const char *name, bool create, uint64
     *out = NULL;
     pawl_code code = check_name(s, name, e);
     if (code == PAWL_OK && (create || bytes > 0)) code = check_writable(s, "file creation", e);
+    if (code == PAWL_OK && (create || bytes > 0)) code = store_fault_check(s, name, e);
     if (code != PAWL_OK) return code;
     if (bytes > INT64_MAX)
         return error_set(e, PAWL_ARGUMENT, 0, "%s/%s: size %llu is beyond what files can have", s->path, name,
@@ -85,6 +87,7 @@ pawl_code store_file_size(struct store_file *f, uint64_t *bytes, struct pawl_err
 pawl_code store_file_truncate(struct store_file *f, uint64_t bytes, struct pawl_error *e) {
     pawl_code code = check_writable(f->store, "truncation", e);
     if (code == PAWL_OK) code = check_alive(f, e);
+    if (code == PAWL_OK) code = store_fault_check(f->store, f->name, e);
     return code != PAWL_OK ? code : f->store->table->file_truncate(f, bytes, e);
 }
 
@@ -149,6 +152,7 @@ void store_unregister(struct store *s, void *base) {
 }
 
 uint32_t store_poll(struct store *s, struct store_completion *out, uint32_t max) {
+    store_release(s);
     if (s->in_flight > 0) s->table->progress(s);
     uint32_t count = 0;
     while (count < max && s->ready_count > 0) {
@@ -160,7 +164,7 @@ uint32_t store_poll(struct store *s, struct store_completion *out, uint32_t max)
 }
 
 void store_wait(struct store *s, int64_t timeout_ns) {
-    if (s->ready_count == 0) s->table->wait(s, timeout_ns);
+    if (s->ready_count == 0) s->table->wait(s, store_held_ns(s, timeout_ns));
 }
 
 void store_wake(struct store *s) { s->table->wake(s); }
@@ -190,6 +194,7 @@ pawl_code store_get_most(struct store *s, const char *name, uint64_t most, uint8
 pawl_code store_put(struct store *s, const char *name, const void *data, size_t bytes, struct pawl_error *e) {
     pawl_code code = check_name(s, name, e);
     if (code == PAWL_OK) code = check_writable(s, "replacing a file", e);
+    if (code == PAWL_OK) code = store_fault_check(s, name, e);
     if (code == PAWL_OK) code = s->table->put(s, name, data, bytes, e);
     if (code == PAWL_OK) store_dead_remove(s, name); /* another file has the name now */
     return code;
@@ -198,6 +203,7 @@ pawl_code store_put(struct store *s, const char *name, const void *data, size_t 
 pawl_code store_remove(struct store *s, const char *name, struct pawl_error *e) {
     pawl_code code = check_name(s, name, e);
     if (code == PAWL_OK) code = check_writable(s, "removing a file", e);
+    if (code == PAWL_OK) code = store_fault_check(s, name, e);
     if (code == PAWL_OK) code = s->table->remove(s, name, e);
     if (code == PAWL_OK) store_dead_remove(s, name);
     return code;
@@ -234,7 +240,10 @@ void store_names_free(char **names, uint32_t count) {
     free(names);
 }
 
-pawl_code store_sync_folder(struct store *s, struct pawl_error *e) { return s->table->sync_folder(s, e); }
+pawl_code store_sync_folder(struct store *s, struct pawl_error *e) {
+    pawl_code code = store_fault_check(s, "", e);
+    return code != PAWL_OK ? code : s->table->sync_folder(s, e);
+}
 
 pawl_code store_space(struct store *s, uint64_t *free_bytes, struct pawl_error *e) {
     return s->table->space(s, free_bytes, e);

@@ -100,6 +100,13 @@ void store_names_free(char **names, uint32_t count);
 pawl_code store_sync_folder(struct store *s, struct pawl_error *e);
 pawl_code store_space(struct store *s, uint64_t *free_bytes, struct pawl_error *e);
 
+/* ---- Fault injection ---- */
+/* From now on, for ns (0: for ever), everything that changes a file or the folder fails with this error, or
+ * hangs: operations do not complete, calls do not return, and store_close waits, as with a device that does
+ * so. Reads go on. From any thread. */
+void store_fail(struct store *s, int os_errno, int64_t ns);
+void store_stick(struct store *s, int64_t ns);
+
 /* ---- Simulated disk ---- */
 /* Holds any number of folders. Writes land in a volatile layer in units of 512 B; a flush makes durable what
  * it covers; a crash keeps what was flushed and, of the rest, a subset drawn from the seed (torn at 512 B),

@@ -35,7 +35,7 @@ failure: {{timeout_s: 2}}
 
 def fault_points():
     text = (SOURCE / "src/base/fault.def").read_text()
-    return re.findall(r'^X\(\w+, "([^"]+)"\)', text, re.M)
+    return re.findall(r'^X\(\w+, "([^"]+)", WORKER\)', text, re.M)
 
 
 class Train(unittest.TestCase):

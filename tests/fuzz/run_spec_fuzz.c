@@ -28,6 +28,11 @@ static void reads_back(const struct spec *spec) {
     bytes_close(&again);
 }
 
+/* An override may take away what the engine needs. */
+static int is_whole(const struct spec *spec) {
+    return (spec->run.engine == SPEC_ENGINE_GPT ? spec->data.path : spec->emulated.profile)[0] != 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct spec spec;
     struct pawl_error e = {0};
@@ -45,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     text[size] = 0;
     if (spec_set(&spec, text, &e) != PAWL_OK)
         expect_one_line(&e);
-    else if (spec.run.dir[0] != 0 && spec.data.path[0] != 0)
+    else if (spec.run.dir[0] != 0 && is_whole(&spec))
         reads_back(&spec);
     free(text);
     return 0;

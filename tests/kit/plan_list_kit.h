@@ -66,7 +66,8 @@ static inline void kit_costs(const struct kit_case *c, struct kit_setup *out) {
 static inline void kit_open(const struct kit_case *c, struct kit_setup *out) {
     struct pawl_error e = {0};
     kit_costs(c, out);
-    if (plan_route_peers(&out->costs, c->microbatches, out->alive, false, &out->route, &e) != PAWL_OK)
+    if (plan_route_peers(&out->costs, plan_full(c->microbatches), out->alive, false, &out->route, &e) !=
+        PAWL_OK)
         fail_msg("route: %s", e.text);
 }
 

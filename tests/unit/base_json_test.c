@@ -9,7 +9,6 @@
 #include <cjson/cJSON.h>
 #include <cmocka.h>
 
-#include "base/fault.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -81,30 +80,6 @@ static void checksums_tell_one_bit(void **state) {
     assert_true(hash64("", 0) == 0x2d06800538d394c2); /* XXH3_64bits of nothing, seed 0 */
 }
 
-static int struck;
-static void strike(enum fault_point point, void *context) {
-    (void)context;
-    struck = (int)point;
-}
-
-static void a_fault_point_strikes_at_the_nth_arrival_and_once(void **state) {
-    (void)state;
-    fault_set_handler(strike, NULL);
-    fault_arm(FAULT_SAVE_FLUSHED, 3);
-    for (int i = 1; i <= 5; i++) {
-        struck = 0;
-        fault_arrive(FAULT_SAVE_HEADER);
-        fault_arrive(FAULT_SAVE_FLUSHED);
-        assert_int_equal(struck, i == 3 ? FAULT_SAVE_FLUSHED : 0);
-    }
-    fault_set_handler(NULL, NULL);
-    assert_int_equal(fault_of_name("save-flushed"), FAULT_SAVE_FLUSHED);
-    assert_int_equal(fault_of_name("none"), FAULT_NONE);
-    assert_int_equal(fault_of_name("nothing"), FAULT_NONE);
-    for (uint32_t p = 1; p < FAULT_COUNT; p++)
-        assert_int_equal(fault_of_name(fault_name((enum fault_point)p)), p);
-}
-
 static void memory_is_aligned_zeroed_and_refused_when_absurd(void **state) {
     (void)state;
     uint8_t *p = mem_alloc(5);
@@ -126,7 +101,6 @@ int main(void) {
         cmocka_unit_test(every_double_reads_back_equal),
         cmocka_unit_test(sha256_is_the_standard_one),
         cmocka_unit_test(checksums_tell_one_bit),
-        cmocka_unit_test(a_fault_point_strikes_at_the_nth_arrival_and_once),
         cmocka_unit_test(memory_is_aligned_zeroed_and_refused_when_absurd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,19 @@ static struct ir_plan *sample(void) {
     return random_plan(5, &shape);
 }
 
+/* The same with a pipeline that is not full: version 3. */
+static struct ir_plan *limited_sample(void) {
+    static const struct random_shape shape = {.pipelines = 2,
+                                              .stages = 2,
+                                              .chunks = 3,
+                                              .microbatches = 2,
+                                              .total = 3,
+                                              .dead = 0x4,
+                                              .helpers = 1,
+                                              .memory = true};
+    return random_plan(5, &shape);
+}
+
 static void the_sample_has_every_op(void **state) {
     (void)state;
     struct ir_plan *plan = sample();
@@ -141,11 +154,16 @@ static void a_plan_that_the_form_cannot_hold_fails_to_encode(void **state) {
     plan->workers[0].count = 0; /* but it still holds a chunk */
     assert_not_encoded(plan);
     ir_plan_free(plan);
+    plan = limited_sample();
+    plan->total = 5; /* of 2 x 2 */
+    assert_not_encoded(plan);
+    plan->total = 2; /* the lists have three */
+    assert_not_encoded(plan);
+    ir_plan_free(plan);
 }
 
-static void every_truncation_is_refused(void **state) {
-    (void)state;
-    struct ir_plan *plan = sample(), *back = NULL;
+static void refuse_truncations(struct ir_plan *plan) {
+    struct ir_plan *back = NULL;
     struct pawl_error e = {0};
     struct bytes raw = {0};
     ir_encode(plan, &raw);
@@ -164,9 +182,14 @@ static void every_truncation_is_refused(void **state) {
     bytes_close(&raw);
 }
 
-static void every_flipped_bit_is_refused(void **state) {
+static void every_truncation_is_refused(void **state) {
     (void)state;
-    struct ir_plan *plan = sample(), *back = NULL;
+    refuse_truncations(sample());
+    refuse_truncations(limited_sample());
+}
+
+static void refuse_flips(struct ir_plan *plan) {
+    struct ir_plan *back = NULL;
     struct pawl_error e = {0};
     struct bytes raw = {0};
     ir_encode(plan, &raw);
@@ -180,6 +203,12 @@ static void every_flipped_bit_is_refused(void **state) {
     bytes_close(&raw);
 }
 
+static void every_flipped_bit_is_refused(void **state) {
+    (void)state;
+    refuse_flips(sample());
+    refuse_flips(limited_sample());
+}
+
 static void seal(struct bytes *raw) {
     uint64_t hash = hash64(raw->data, raw->size - HASH_BYTES);
     raw->size -= HASH_BYTES;
@@ -188,9 +217,7 @@ static void seal(struct bytes *raw) {
 
 /* With a checksum made to fit, a changed byte is refused or means another plan whose only form it is: no
  * byte is ignored. */
-static void every_byte_means_something_even_under_a_fitting_checksum(void **state) {
-    (void)state;
-    struct ir_plan *plan = sample();
+static void change_every_byte(struct ir_plan *plan) {
     struct pawl_error e = {0};
     struct bytes raw = {0}, again = {0};
     uint32_t taken = 0, refused = 0;
@@ -219,6 +246,12 @@ static void every_byte_means_something_even_under_a_fitting_checksum(void **stat
     ir_plan_free(plan);
     bytes_close(&raw);
     bytes_close(&again);
+}
+
+static void every_byte_means_something_even_under_a_fitting_checksum(void **state) {
+    (void)state;
+    change_every_byte(sample());
+    change_every_byte(limited_sample());
 }
 
 /* Version 2 with as many chunks as stages, unless more is put behind. */
@@ -344,14 +377,42 @@ static void pipelines_in_version_1_become_workers(void **state) {
     bytes_close(&raw);
 }
 
+/* Version 3 of 2 x 1 x 2, both workers idle. */
+static void put_total(struct bytes *raw, uint32_t total) {
+    put_header(raw, 3, 2, 1, 2, 36 + 4 + 2 * 7 + 8);
+    bytes_put_u32(raw, total);
+    for (int i = 0; i < 2; i++) {
+        bytes_put_u8(raw, 1);
+        bytes_put_u16(raw, 0);
+        bytes_put_u32(raw, 0);
+    }
+    put_hash(raw);
+}
+
+static void version_3_has_fewer_micro_batches_than_full_pipelines(void **state) {
+    (void)state;
+    struct bytes raw = {0};
+    struct ir_plan *back = NULL;
+    struct pawl_error e = {0};
+    put_total(&raw, 3);
+    if (ir_decode(raw.data, raw.size, &back, &e) != PAWL_OK) fail_msg("%s", e.text);
+    assert_int_equal(back->total, 3);
+    ir_plan_free(back);
+    put_total(&raw, 0);
+    assert_format(&raw, "offset 36: micro-batches in all are 0, wanted one from 1 and below 4");
+    put_total(&raw, 4);
+    assert_format(&raw, "offset 36: micro-batches in all are 4, wanted one from 1 and below 4");
+    bytes_close(&raw);
+}
+
 static void another_version_or_magic_is_named(void **state) {
     (void)state;
     struct bytes raw = {0};
-    put_header(&raw, 3, 1, 1, 1, 44);
+    put_header(&raw, 4, 1, 1, 1, 44);
     put_hash(&raw);
-    assert_format(&raw, "offset 8: version is 3, wanted 1..2");
+    assert_format(&raw, "offset 8: version is 4, wanted 1..3");
     raw.data[8] = 0;
-    assert_format(&raw, "offset 8: version is 0, wanted 1..2");
+    assert_format(&raw, "offset 8: version is 0, wanted 1..3");
     raw.data[0] = 'Q';
     assert_format(&raw, "PAWLPLAN");
     bytes_clear(&raw);
@@ -377,6 +438,7 @@ int main(void) {
         cmocka_unit_test(sizes_that_the_bytes_cannot_hold_are_refused),
         cmocka_unit_test(chunks_of_a_worker_that_are_not_ascending_are_refused),
         cmocka_unit_test(pipelines_in_version_1_become_workers),
+        cmocka_unit_test(version_3_has_fewer_micro_batches_than_full_pipelines),
         cmocka_unit_test(another_version_or_magic_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,6 +99,33 @@ static void every_rule_has_its_words(void **state) {
     }
 }
 
+#define THREE "pawl-plan 3 pipelines=2 stages=1 chunks=1 microbatches=2 total=3\n"
+
+static void pipelines_that_are_not_full_need_what_they_have_and_no_more(void **state) {
+    (void)state;
+    struct pawl_error e = {0};
+    struct ir_plan *plan = parse(THREE "0.0 [0]: F0:0.0 B0:0.0 F0:0.1 B0:0.1 R0 S0\n"
+                                       "1.0 [0]: F0:1.0 B0:1.0 R0 S0\n");
+    if (ir_check(plan, NULL, NULL, &e) != PAWL_OK) fail_msg("%s", e.text);
+    for (uint32_t w = 0; w < 2; w++) /* any instruction's micro-batch becomes the one that is not there */
+        for (uint32_t i = 0; i < plan->workers[w].count - 2; i++) {
+            struct ir_instruction *in = &plan->workers[w].instructions[i], was = *in;
+            in->home = in->microbatch = 1;
+            assert_int_equal(ir_check(plan, NULL, NULL, &e), PAWL_PLAN);
+            assert_non_null(strstr(e.text, "of micro-batch 1.1 of 2, but there are 3 in all"));
+            *in = was;
+        }
+    plan->total = 4;
+    assert_int_equal(ir_check(plan, NULL, NULL, &e), PAWL_PLAN);
+    assert_non_null(strstr(e.text, "F of micro-batch 1.1 of chunk 0 is nowhere"));
+    plan->total = 5;
+    assert_int_equal(ir_check(plan, NULL, NULL, &e), PAWL_PLAN);
+    assert_string_equal(e.text, "plan: 5 micro-batches in all: not in 1..4 for 2 pipelines of 2");
+    ir_plan_free(plan);
+    assert_refused(THREE "0.0 [0]: F0:0.0 B0:0.0 F0:0.1 B0:0.1 R0 S0\n1.0 [0]: R0 S0\n",
+                   "F of micro-batch 1.0 of chunk 0 is nowhere");
+}
+
 /* 4096 x 1024 x 16384 micro-batches would need 200 GB of tables; the lists show at once that they are not
  * there. */
 static void a_plan_far_larger_than_its_lists_is_refused_without_memory(void **state) {
@@ -116,10 +143,10 @@ static void sizes_that_no_plan_has_are_refused(void **state) {
     (void)state;
     uint32_t hold = 0;
     struct ir_worker worker = {.alive = true, .hold_count = 1, .holds = &hold};
-    struct ir_plan plan = {1, 1, 1, 1, &worker};
-    uint32_t *fields[] = {&plan.pipelines, &plan.stages, &plan.chunks, &plan.microbatches};
+    struct ir_plan plan = {1, 1, 1, 1, 1, &worker};
+    uint32_t *fields[] = {&plan.pipelines, &plan.stages, &plan.chunks, &plan.microbatches, &plan.total};
     struct pawl_error e = {0};
-    for (int f = 0; f < 4; f++) {
+    for (int f = 0; f < 5; f++) {
         *fields[f] = 0;
         assert_int_equal(ir_check(&plan, NULL, NULL, &e), PAWL_PLAN);
         *fields[f] = UINT32_MAX;
@@ -347,6 +374,7 @@ int main(void) {
         cmocka_unit_test(micro_batches_may_be_hosted_by_any_live_peer),
         cmocka_unit_test(a_micro_batch_is_held_until_its_weight_gradient),
         cmocka_unit_test(every_rule_has_its_words),
+        cmocka_unit_test(pipelines_that_are_not_full_need_what_they_have_and_no_more),
         cmocka_unit_test(a_plan_far_larger_than_its_lists_is_refused_without_memory),
         cmocka_unit_test(sizes_that_no_plan_has_are_refused),
         cmocka_unit_test(a_worker_may_hold_several_chunks_and_send_to_itself),

@@ -104,6 +104,10 @@ static inline bool oracle_chunk_ends_well(const struct ir_worker *w, uint32_t ch
     return r != IR_NONE && s != IR_NONE && last <= r && r < s;
 }
 
+static inline bool oracle_exists(const struct ir_plan *plan, uint32_t home, uint32_t microbatch) {
+    return home * plan->microbatches + microbatch < plan->total;
+}
+
 static inline bool oracle_list_is_good(const struct ir_plan *plan, const struct ir_worker *w) {
     for (uint32_t i = 0; i < w->count; i++) {
         struct ir_instruction in = w->instructions[i];
@@ -111,6 +115,7 @@ static inline bool oracle_list_is_good(const struct ir_plan *plan, const struct 
         if ((unsigned)in.op >= IR_OP_COUNT || !oracle_holds(w, in.chunk)) return false;
         if (collective && (in.home != IR_NONE || in.microbatch != IR_NONE)) return false;
         if (!collective && (in.home >= plan->pipelines || in.microbatch >= plan->microbatches)) return false;
+        if (!collective && !oracle_exists(plan, in.home, in.microbatch)) return false;
     }
     for (uint32_t i = 0; i < w->hold_count; i++)
         if (!oracle_chunk_ends_well(w, w->holds[i])) return false;
@@ -214,7 +219,7 @@ static inline enum oracle oracle_judge(const struct ir_plan *plan) {
     for (uint32_t k = 0; k < plan->chunks; k++)
         for (uint32_t p = 0; p < plan->pipelines; p++)
             for (uint32_t m = 0; m < plan->microbatches; m++)
-                if (oracle_host(plan, p, k, m) == IR_NONE) return ORACLE_BROKEN;
+                if (oracle_exists(plan, p, m) && oracle_host(plan, p, k, m) == IR_NONE) return ORACLE_BROKEN;
     for (uint32_t w = 0; w < plan->pipelines * plan->stages; w++)
         if (!oracle_list_is_good(plan, &plan->workers[w]) || !oracle_routes_agree(plan, &plan->workers[w]))
             return ORACLE_BROKEN;
@@ -266,6 +271,7 @@ static inline struct ir_plan *plan_copy(const struct ir_plan *plan, uint32_t spa
     assert_int_equal(
         ir_plan_new_chunks(plan->pipelines, plan->stages, plan->chunks, plan->microbatches, &copy, &e),
         PAWL_OK);
+    copy->total = plan->total;
     for (uint32_t w = 0; w < plan->pipelines * plan->stages; w++) {
         const struct ir_worker *from = &plan->workers[w];
         struct ir_worker *to = &copy->workers[w];
@@ -286,6 +292,7 @@ static inline void assert_same_plan(const struct ir_plan *a, const struct ir_pla
     assert_int_equal(a->stages, b->stages);
     assert_int_equal(a->chunks, b->chunks);
     assert_int_equal(a->microbatches, b->microbatches);
+    assert_int_equal(a->total, b->total);
     for (uint32_t w = 0; w < a->pipelines * a->stages; w++) {
         const struct ir_worker *x = &a->workers[w], *y = &b->workers[w];
         assert_int_equal(x->alive, y->alive);

@@ -55,6 +55,29 @@ static void sizes_outside_their_limits_are_refused_by_name(void **state) {
     assert_string_equal(e.text, "plan: chunks must be 1..1024, had 1025");
 }
 
+static void a_total_below_full_pipelines_takes_the_last_micro_batches_away(void **state) {
+    (void)state;
+    struct ir_plan *plan = new_plan(3, 2, 4);
+    struct pawl_error e = {0};
+    struct ir_instruction in = {IR_W, 1, 1, 2, IR_NONE, IR_NONE};
+    assert_int_equal(plan->total, 12);
+    assert_int_equal(ir_plan_limit(plan, 0, &e), PAWL_ARGUMENT);
+    assert_int_equal(ir_plan_limit(plan, 13, &e), PAWL_ARGUMENT);
+    assert_string_equal(e.text,
+                        "plan: the total of micro-batches must be 1..12 for 3 pipelines of 4, had 13");
+    assert_int_equal(ir_plan_limit(plan, 7, &e), PAWL_OK);
+    assert_int_equal(ir_plan_append(plan, 0, 1, in, &e), PAWL_OK); /* number 6 */
+    in.microbatch = 3;
+    assert_int_equal(ir_plan_append(plan, 0, 1, in, &e), PAWL_ARGUMENT);
+    assert_string_equal(e.text, "plan: worker (0, 1) position 1: micro-batch beyond the total");
+    assert_int_equal(ir_plan_limit(plan, 12, &e), PAWL_ARGUMENT);
+    assert_string_equal(e.text,
+                        "plan: the total of micro-batches comes before the instructions, worker (0, 1) "
+                        "has 1");
+    assert_int_equal(plan->total, 7);
+    ir_plan_free(plan);
+}
+
 static void what_is_appended_reads_back_in_order(void **state) {
     (void)state;
     struct ir_plan *plan = new_plan(2, 2, 1000);
@@ -212,6 +235,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_plan_has_live_workers_without_instructions),
         cmocka_unit_test(sizes_outside_their_limits_are_refused_by_name),
+        cmocka_unit_test(a_total_below_full_pipelines_takes_the_last_micro_batches_away),
         cmocka_unit_test(what_is_appended_reads_back_in_order),
         cmocka_unit_test(instructions_that_no_plan_can_hold_are_refused),
         cmocka_unit_test(a_worker_holds_what_it_was_given_in_ascending_order),

@@ -1,5 +1,6 @@
 /* Valid plans of every kind that ir.h can express, made at random: several chunks a worker, helpers that hold
- * a neighbour's, dead workers, guests, messages to oneself, fused and split backwards, recompute and offload.
+ * a neighbour's, dead workers, guests, messages to oneself, fused and split backwards, recompute and offload,
+ * pipelines that are not full.
  *
  * A random order of all tasks that respects what each waits for is drawn, and every task is appended to the
  * list of its host as it comes: executed in that order, no list waits for ever. */
@@ -10,6 +11,7 @@
 
 struct random_shape {
     uint32_t pipelines, stages, chunks, microbatches;
+    uint32_t total;   /* micro-batches; 0: all pipelines are full */
     uint32_t dead;    /* bit per worker; every stage keeps one alive */
     uint32_t helpers; /* workers that hold one chunk more */
     bool v;           /* chunks go down the stages and up again, else round */
@@ -140,7 +142,9 @@ static inline bool random_reduce(struct random_draw *d, uint32_t chunk) {
     if (d->reduced[chunk]) return false;
     for (uint32_t home = 0; home < plan->pipelines; home++)
         for (uint32_t m = 0; m < plan->microbatches; m++)
-            if (!d->cells[random_cell_index(plan, home, chunk, m)].weight) return false;
+            if (home * plan->microbatches + m < plan->total &&
+                !d->cells[random_cell_index(plan, home, chunk, m)].weight)
+                return false;
     for (uint32_t w = 0; w < plan->pipelines * plan->stages; w++) {
         if (!ir_plan_holds(plan, w, chunk)) continue;
         random_append(d, w, (struct ir_instruction){IR_R, chunk, IR_NONE, IR_NONE, IR_NONE, IR_NONE});
@@ -157,6 +161,7 @@ static inline struct ir_plan *random_plan(uint64_t seed, const struct random_sha
     if (ir_plan_new_chunks(shape->pipelines, shape->stages, shape->chunks, shape->microbatches, &d.plan,
                            &e) != PAWL_OK)
         fail_msg("%s", e.text);
+    if (shape->total > 0) assert_int_equal(ir_plan_limit(d.plan, shape->total, &e), PAWL_OK);
     d.cells = calloc(cells, sizeof *d.cells);
     d.reduced = calloc(shape->chunks, sizeof *d.reduced);
     assert_true(d.cells != NULL && d.reduced != NULL);
@@ -165,7 +170,8 @@ static inline struct ir_plan *random_plan(uint64_t seed, const struct random_sha
     for (uint32_t left = shape->chunks; left > 0;) {
         uint32_t chunk = (uint32_t)rng_below(&d.rng, shape->chunks);
         uint32_t home = (uint32_t)rng_below(&d.rng, shape->pipelines);
-        random_step(&d, home, chunk, (uint32_t)rng_below(&d.rng, shape->microbatches));
+        uint32_t m = (uint32_t)rng_below(&d.rng, shape->microbatches);
+        if (home * shape->microbatches + m < d.plan->total) random_step(&d, home, chunk, m);
         if (random_reduce(&d, chunk)) left--;
     }
     free(d.cells);
@@ -181,6 +187,7 @@ static inline struct random_shape random_any_shape(struct rng_stream *rng) {
                              .helpers = (uint32_t)rng_below(rng, 3),
                              .v = rng_below(rng, 2) == 0,
                              .memory = rng_below(rng, 2) == 0};
+    if (rng_below(rng, 2) == 0) s.total = 1 + (uint32_t)rng_below(rng, s.pipelines * s.microbatches);
     s.chunks = s.stages * (1 + (uint32_t)rng_below(rng, 2));
     for (uint32_t stage = 0; stage < s.stages; stage++) {
         uint32_t kept = (uint32_t)rng_below(rng, s.pipelines);

@@ -113,15 +113,58 @@ static void blanks_comments_empty_lines_and_crlf_are_taken(void **state) {
 #define HEADER "pawl-plan 1 pipelines=2 stages=1 microbatches=3\n"
 #define CHUNKS "pawl-plan 2 pipelines=2 stages=1 chunks=4 microbatches=3\n"
 
+#define LIMITED "pawl-plan 3 pipelines=3 stages=1 chunks=4 microbatches=3 total=5\n"
+
+static void pipelines_that_are_not_full_are_printed_as_version_3(void **state) {
+    (void)state;
+    struct ir_plan *plan = NULL;
+    struct pawl_error e = {0};
+    struct bytes text = {0};
+    static const char shown[] = LIMITED "0.0 [0]: F0:0.2 F0:1.1 R0 S0\n1.0: dead\n2.0 []:\n";
+    if (parse(shown, &plan, &e) != PAWL_OK) fail_msg("%s", e.text);
+    assert_int_equal(plan->total, 5);
+    ir_print(plan, &text);
+    assert_string_equal((const char *)text.data, shown);
+    ir_plan_free(plan);
+    bytes_close(&text);
+}
+
+struct refusal {
+    const char *text, *words;
+};
+
+static void assert_refused(const struct refusal *r) {
+    struct ir_plan *plan = NULL;
+    struct pawl_error e = {0};
+    if (parse(r->text, &plan, &e) != PAWL_FORMAT) fail_msg("taken: %s", r->text);
+    assert_null(plan);
+    if (strstr(e.text, r->words) == NULL) fail_msg("had \"%s\", wanted \"%s\"", e.text, r->words);
+}
+
+static void a_total_and_what_is_beyond_it_are_named(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {"pawl-plan 3 pipelines=2 stages=1 chunks=1 microbatches=3\n",
+         "line 1 column 57: wanted a blank, had end of line"},
+        {"pawl-plan 3 pipelines=2 stages=1 chunks=1 microbatches=3 total=6\n",
+         "line 1 column 64: wanted a number in 1..5, had '6'"},
+        {"pawl-plan 3 pipelines=2 stages=1 chunks=1 microbatches=3 total=0\n",
+         "line 1 column 64: wanted a number in 1..5, had '0'"},
+        {"pawl-plan 2 pipelines=2 stages=1 chunks=1 microbatches=3 total=5\n",
+         "line 1 column 58: wanted the end of the line, had 't'"},
+        {LIMITED "0.0 [1]: F1:1.2\n1.0 []:\n", "line 2 column 15: wanted a micro-batch in 0..1, had '2'"},
+        {LIMITED "0.0 [1]: F1:2.0\n1.0 []:\n", "line 2 column 13: wanted a home pipeline in 0..1, had '2'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) assert_refused(&cases[i]);
+}
+
 static void errors_name_line_and_column(void **state) {
     (void)state;
-    static const struct {
-        const char *text, *words;
-    } cases[] = {
+    static const struct refusal cases[] = {
         {"", "line 1 column 1: wanted `pawl-plan`, had end of text"},
         {"pawl-pain 1", "line 1 column 1: wanted `pawl-plan`, had 'p'"},
-        {"pawl-plan 3 pipelines=1 stages=1 microbatches=1",
-         "line 1 column 11: wanted a number in 1..2, had '3'"},
+        {"pawl-plan 4 pipelines=1 stages=1 microbatches=1",
+         "line 1 column 11: wanted a number in 1..3, had '4'"},
         {"pawl-plan 2 pipelines=1 stages=1 microbatches=1", "line 1 column 34: wanted `chunks=`, had 'm'"},
         {"pawl-plan 2 pipelines=1 stages=1 chunks=1025 microbatches=1",
          "line 1 column 41: wanted a number in 1..1024, had '1'"},
@@ -176,14 +219,7 @@ static void errors_name_line_and_column(void **state) {
         {HEADER "0.0: R\x01\n1.0: R\n",
          "line 2 column 7: wanted a blank or the end of the line, had byte 0x01"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct ir_plan *plan = NULL;
-        struct pawl_error e = {0};
-        if (parse(cases[i].text, &plan, &e) != PAWL_FORMAT) fail_msg("taken: %s", cases[i].text);
-        assert_null(plan);
-        if (strstr(e.text, cases[i].words) == NULL)
-            fail_msg("case %zu: had \"%s\", wanted \"%s\"", i, e.text, cases[i].words);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) assert_refused(&cases[i]);
 }
 
 static void every_prefix_is_refused_or_whole(void **state) {
@@ -213,6 +249,8 @@ int main(void) {
         cmocka_unit_test(plans_of_every_kind_parse_to_the_same_plan),
         cmocka_unit_test(version_1_is_taken_and_printed_as_version_2),
         cmocka_unit_test(blanks_comments_empty_lines_and_crlf_are_taken),
+        cmocka_unit_test(pipelines_that_are_not_full_are_printed_as_version_3),
+        cmocka_unit_test(a_total_and_what_is_beyond_it_are_named),
         cmocka_unit_test(errors_name_line_and_column),
         cmocka_unit_test(every_prefix_is_refused_or_whole),
     };

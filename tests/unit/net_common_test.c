@@ -1,6 +1,8 @@
 /* What net/net.h promises, on every kind of endpoint: the simulated network with whole messages and with
- * messages in many pieces, UCX over tcp. */
+ * messages in many pieces, UCX over tcp, and that with its progress thread. */
 #include "net_world.h"
+
+#include <sched.h>
 
 /* Longer than a frame on every kind but the first simulated one. */
 #define LONG_BYTES ((size_t)200 * 1000 + 3)
@@ -14,7 +16,8 @@ static void messages_find_their_receives_by_tag_alone(void **state) {
     for (uint32_t i = 0; i < 4; i++) world_recv(w, 1, tag_of(1, i), in[i], sizeof in[i], i);
     for (uint32_t i = 8; i-- > 0;) world_send(w, 0, 1, tag_of(1, i), out[i], 10 + i, 100 + i);
     for (uint32_t i = 0; i < 8; i++) assert_int_equal(world_wait(w, 0).code, PAWL_OK);
-    while (w->ends[1]->arrived.count < 4) world_step(w); /* these come before their receives */
+    while (PEEK(w->ends[1], w->ends[1]->arrived.count) < 4)
+        world_step(w); /* these come before their receives */
     for (uint32_t i = 4; i < 8; i++) world_recv(w, 1, tag_of(1, i), in[i], sizeof in[i], i);
     uint32_t seen = 0;
     for (uint32_t i = 0; i < 8; i++) {
@@ -38,7 +41,7 @@ static void an_empty_message_arrives(void **state) {
 
 static void a_large_message_arrives_whole_and_lets_a_small_one_pass(void **state) {
     struct world *w = open_world(state);
-    size_t bytes = w->kind == WORLD_TCP ? (size_t)64 << 20 : LONG_BYTES;
+    size_t bytes = w->sim == NULL ? (size_t)64 << 20 : LONG_BYTES;
     uint8_t *out = malloc(bytes), *in = calloc(1, bytes), small = 9, small_in = 0;
     fill(out, bytes, 1);
     world_recv(w, 1, tag_of(1, 0), in, bytes, 1);
@@ -126,12 +129,12 @@ static void a_fence_drops_open_receives_and_unpolled_completions(void **state) {
     world_recv(w, 1, tag_of(1, 0), in, sizeof in, 1);
     world_recv(w, 1, tag_of(1, 1), late, sizeof late, 2);
     world_send(w, 0, 1, tag_of(1, 0), out, sizeof out, 3);
-    while (w->ends[1]->done_count == 0) world_step(w);
+    while (PEEK(w->ends[1], w->ends[1]->done_count) == 0) world_step(w);
     net_fence(w->ends[1], 2);
-    assert_int_equal(w->ends[1]->done_count, 0);
-    assert_int_equal(w->ends[1]->posted.count, 0);
+    assert_int_equal(PEEK(w->ends[1], w->ends[1]->done_count), 0);
+    assert_int_equal(PEEK(w->ends[1], w->ends[1]->posted.count), 0);
     world_send(w, 0, 1, tag_of(1, 1), out, sizeof out, 4); /* of the old view, for a receive that is gone */
-    while (w->ends[1]->counters.stale_dropped == 0) world_step(w);
+    while (PEEK(w->ends[1], w->ends[1]->counters.stale_dropped) == 0) world_step(w);
     struct net_completion done;
     assert_int_equal(net_poll(w->ends[1], &done, 1), 0);
     assert_int_equal(late[0], 0);
@@ -143,13 +146,13 @@ static void a_fence_drops_old_messages_that_have_arrived_and_those_that_come_lat
     uint8_t *out = malloc(LONG_BYTES), in[4] = {0};
     fill(out, LONG_BYTES, 5);
     for (uint32_t i = 0; i < 10; i++) world_send(w, 0, 1, tag_of(1, i), out, i % 2 ? 4 : LONG_BYTES, i);
-    while (w->ends[1]->arrived.count < 10) world_step(w);
+    while (PEEK(w->ends[1], w->ends[1]->arrived.count) < 10) world_step(w);
     net_fence(w->ends[1], 2);
-    assert_int_equal(w->ends[1]->arrived.count, 0);
-    assert_int_equal(w->ends[1]->counters.stale_dropped, 10);
+    assert_int_equal(PEEK(w->ends[1], w->ends[1]->arrived.count), 0);
+    assert_int_equal(PEEK(w->ends[1], w->ends[1]->counters.stale_dropped), 10);
     for (uint32_t i = 0; i < 10; i++) world_send(w, 2, 1, tag_of(1, i), out, i % 2 ? 4 : LONG_BYTES, i);
-    while (w->ends[1]->counters.stale_dropped < 20) world_step(w);
-    assert_int_equal(w->ends[1]->arrived.count, 0);
+    while (PEEK(w->ends[1], w->ends[1]->counters.stale_dropped) < 20) world_step(w);
+    assert_int_equal(PEEK(w->ends[1], w->ends[1]->arrived.count), 0);
     world_recv(w, 1, tag_of(2, 0), in, sizeof in, 9);
     world_send(w, 2, 1, tag_of(2, 0), out, 4, 100);
     assert_done(world_wait(w, 1), 9, PAWL_OK, 4);
@@ -164,7 +167,9 @@ static void messages_of_a_view_that_is_ahead_wait_for_the_fence(void **state) {
     world_recv(w, 1, tag_of(4096, 1), early, sizeof early, 1); /* a receive may be ahead, too */
     world_send(w, 0, 1, tag_of(4096, 0), out, sizeof out, 0);  /* view 0 in the tag: 4096 follows 4095 */
     world_send(w, 0, 1, tag_of(4094, 0), out, sizeof out, 0);
-    while (w->ends[1]->arrived.count < 1 || w->ends[1]->counters.stale_dropped < 1) world_step(w);
+    while (PEEK(w->ends[1], w->ends[1]->arrived.count) < 1 ||
+           PEEK(w->ends[1], w->ends[1]->counters.stale_dropped) < 1)
+        world_step(w);
     net_fence(w->ends[1], 4096);
     world_recv(w, 1, tag_of(4096, 0), in, sizeof in, 2);
     assert_done(world_wait(w, 1), 2, PAWL_OK, 4);
@@ -180,7 +185,7 @@ static void fence_in_the_middle(struct world *w, uint32_t fencing) {
     memset(in, 0, LONG_BYTES);
     world_recv(w, 1, tag_of(1, 0), in, LONG_BYTES, 1);
     world_send(w, 0, 1, tag_of(1, 0), out, LONG_BYTES, 2);
-    while (in[0] == 0 && in[LONG_BYTES - 1] == 0) world_step(w); /* some of it is there */
+    while (PEEK(w->ends[1], in[0] == 0 && in[LONG_BYTES - 1] == 0)) world_step(w); /* some of it is there */
     net_fence(w->ends[fencing], 2);
     uint8_t *mine = fencing == 0 ? out : in, *other = fencing == 0 ? in : out;
     memset(mine, 0xab, LONG_BYTES);
@@ -324,6 +329,144 @@ static void a_thousand_random_messages_arrive_once_and_whole(void **state) {
     world_close(w);
 }
 
+/* What `at` has handed to its transport for `to` and not got back. */
+static uint32_t frames_to(struct world *w, uint32_t at, uint32_t to) {
+    return PEEK(w->ends[at], peer_of_number(w->ends[at], to)->frames_owned);
+}
+
+static void steps(struct world *w) {
+    for (uint32_t i = 0; i < 1000; i++) world_step(w);
+}
+
+static void a_muted_end_says_nothing_and_what_it_hears_counts_later(void **state) {
+    struct world *w = open_world(state);
+    uint8_t out = 6, in[2] = {0};
+    world_recv(w, 0, tag_of(1, 0), &in[0], 1, 1);
+    world_recv(w, 1, tag_of(1, 1), &in[1], 1, 2);
+    net_mute(w->ends[1], true);
+    world_send(w, 1, 0, tag_of(1, 0), &out, 1, 3);
+    world_send(w, 0, 1, tag_of(1, 1), &out, 1, 4);
+    while (PEEK(w->ends[1], w->ends[1]->held_head) == NULL) world_step(w);
+    steps(w);
+    assert_int_equal(frames_to(w, 1, 0), 0);
+    assert_true(in[0] == 0 && in[1] == 0);
+    assert_int_equal(PEEK(w->ends[1], w->ends[1]->done_count), 0);
+    uint32_t tries = 0;
+    while (!net_arm(w->ends[1])) world_step(w), tries++;
+    assert_in_range(tries, 0, 1000); /* what waits to be said keeps nobody awake */
+    net_mute(w->ends[1], false);
+    assert_done(world_wait(w, 0), 4, PAWL_OK, 1);
+    assert_done(world_wait(w, 0), 1, PAWL_OK, 1);
+    uint64_t seen = world_wait(w, 1).cookie + world_wait(w, 1).cookie;
+    assert_int_equal(seen, 5);
+    assert_true(in[0] == 6 && in[1] == 6);
+    world_close(w);
+}
+
+/* One end goes silent in the middle of long transfers both ways; they go on when it is back. */
+static void long_messages_survive_a_silence(void **state) {
+    struct world *w = open_world(state);
+    uint8_t *out = malloc(LONG_BYTES), *in[2];
+    fill(out, LONG_BYTES, 21);
+    for (uint32_t i = 0; i < 2; i++) {
+        in[i] = calloc(1, LONG_BYTES);
+        world_recv(w, i, tag_of(1, i), in[i], LONG_BYTES, i);
+        world_send(w, 1 - i, i, tag_of(1, i), out, LONG_BYTES, 10 + i);
+    }
+    while (PEEK(w->ends[1], in[1][0] == 0 && in[1][LONG_BYTES - 1] == 0)) world_step(w);
+    net_mute(w->ends[1], true);
+    steps(w);
+    net_mute(w->ends[1], false);
+    for (uint32_t i = 0; i < 4; i++) assert_int_equal(world_wait(w, i % 2).code, PAWL_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(holds(in[i], LONG_BYTES, 21));
+        free(in[i]);
+    }
+    free(out);
+    world_close(w);
+}
+
+static void a_fence_in_silence_drops_what_is_heard_of_old_views_afterwards(void **state) {
+    struct world *w = open_world(state);
+    uint8_t out = 1, in = 0;
+    net_mute(w->ends[1], true);
+    world_send(w, 0, 1, tag_of(1, 0), &out, 1, 1);
+    while (PEEK(w->ends[1], w->ends[1]->held_head) == NULL) world_step(w);
+    net_fence(w->ends[1], 2);
+    world_recv(w, 1, tag_of(2, 0), &in, 1, 2);
+    net_mute(w->ends[1], false);
+    assert_int_equal(PEEK(w->ends[1], w->ends[1]->counters.stale_dropped), 1);
+    world_send(w, 0, 1, tag_of(2, 0), &out, 1, 3);
+    assert_done(world_wait(w, 1), 2, PAWL_OK, 1);
+    world_close(w);
+}
+
+static void a_silent_end_learns_of_deaths_afterwards(void **state) {
+    struct world *w = open_world(state);
+    uint8_t *out = malloc(LONG_BYTES), in = 0;
+    fill(out, LONG_BYTES, 8);
+    world_recv(w, 1, tag_of(1, 1), &in, 1, 1);
+    world_send(w, 0, 1, tag_of(1, 0), out, LONG_BYTES, 2); /* waits for a receive */
+    world_send(w, 0, 1, tag_of(1, 1), out, 1, 3);
+    assert_done(world_wait(w, 1), 1, PAWL_OK, 1);
+    assert_done(world_wait(w, 0), 3, PAWL_OK, 1);
+    net_mute(w->ends[0], true);
+    net_close(w->ends[1]);
+    w->ends[1] = NULL;
+    while (PEEK(w->ends[0], !peer_of_number(w->ends[0], 1)->loss_held)) world_step(w);
+    steps(w);
+    assert_int_equal(PEEK(w->ends[0], w->ends[0]->done_count), 0);
+    net_mute(w->ends[0], false);
+    assert_done(world_wait(w, 0), 2, PAWL_PEER_LOST, 0);
+    free(out);
+    world_close(w);
+}
+
+/* Only the sender polls; the receiver's owner is elsewhere from the first byte to the last. */
+static void a_transfer_completes_while_the_receiving_owner_computes(void **state) {
+    struct world *w = open_world(state);
+    size_t bytes = (size_t)64 << 20;
+    uint8_t *out = malloc(bytes), *in = calloc(1, bytes);
+    fill(out, bytes, 31);
+    world_recv(w, 1, tag_of(1, 0), in, bytes, 1);
+    world_send(w, 0, 1, tag_of(1, 0), out, bytes, 2);
+    struct net_completion done;
+    while (net_poll(w->ends[0], &done, 1) == 0) sched_yield();
+    assert_done(done, 2, PAWL_OK, bytes);
+    while (PEEK(w->ends[1], w->ends[1]->done_count) == 0) sched_yield();
+    assert_true(holds(in, bytes, 31));
+    assert_int_equal(net_poll(w->ends[1], &done, 1), 1);
+    assert_done(done, 1, PAWL_OK, bytes);
+    free(out);
+    free(in);
+    world_close(w);
+}
+
+/* The owner may go away while it streams, too: all that leaves is copied from its buffer meanwhile. */
+static void a_transfer_completes_while_both_owners_compute(void **state) {
+    struct world *w = open_world(state);
+    uint8_t *out = malloc(LONG_BYTES), *in = calloc(1, LONG_BYTES);
+    fill(out, LONG_BYTES, 32);
+    world_recv(w, 1, tag_of(1, 0), in, LONG_BYTES, 1);
+    world_send(w, 0, 1, tag_of(1, 0), out, LONG_BYTES, 2);
+    for (uint32_t at = 0; at < 2; at++)
+        while (PEEK(w->ends[at], w->ends[at]->done_count) == 0) sched_yield();
+    assert_true(holds(in, LONG_BYTES, 32));
+    free(out);
+    free(in);
+    world_close(w);
+}
+
+static void a_second_thread_is_not_started(void **state) {
+    struct world *w = open_world(state);
+    struct pawl_error e = {0};
+    const struct net_progress *before = w->ends[0]->progress;
+    assert_int_equal(net_progress_start(w->ends[0], &e), PAWL_OK);
+    assert_ptr_equal(w->ends[0]->progress, before);
+    assert_true((before != NULL) == (w->kind == WORLD_TCP_THREAD));
+    world_close(w);
+}
+
 #define CASES(kind)                                                                                          \
     CASE(kind, messages_find_their_receives_by_tag_alone), CASE(kind, an_empty_message_arrives),             \
         CASE(kind, a_large_message_arrives_whole_and_lets_a_small_one_pass),                                 \
@@ -337,14 +480,28 @@ static void a_thousand_random_messages_arrive_once_and_whole(void **state) {
         CASE(kind, a_restarted_peer_is_reached_under_its_number),                                            \
         CASE(kind, connecting_the_same_address_again_changes_nothing),                                       \
         CASE(kind, disconnecting_ends_open_sends), CASE(kind, a_damaged_address_is_refused),                 \
-        CASE(kind, a_thousand_random_messages_arrive_once_and_whole)
+        CASE(kind, a_thousand_random_messages_arrive_once_and_whole),                                        \
+        CASE(kind, a_muted_end_says_nothing_and_what_it_hears_counts_later),                                 \
+        CASE(kind, long_messages_survive_a_silence),                                                         \
+        CASE(kind, a_fence_in_silence_drops_what_is_heard_of_old_views_afterwards)
 #define CASE(kind, test)                                                                                     \
     { #test " (" #kind ")", test, NULL, NULL, &kinds[kind] }
 
 int main(int argc, char **argv) {
-    (void)argc;
+    if (argc == 2) cmocka_set_test_filter(argv[1]);
     world_survive_thread_sanitizer(argv);
-    static enum world_kind kinds[] = {WORLD_SIM, WORLD_SIM_PIECES, WORLD_TCP};
-    const struct CMUnitTest tests[] = {CASES(WORLD_SIM), CASES(WORLD_SIM_PIECES), CASES(WORLD_TCP)};
+    static enum world_kind kinds[] = {WORLD_SIM, WORLD_SIM_PIECES, WORLD_TCP, WORLD_TCP_THREAD};
+    const struct CMUnitTest tests[] = {
+        CASES(WORLD_SIM),
+        CASES(WORLD_SIM_PIECES),
+        CASES(WORLD_TCP),
+        CASES(WORLD_TCP_THREAD),
+        CASE(WORLD_TCP, a_silent_end_learns_of_deaths_afterwards),
+        CASE(WORLD_TCP_THREAD, a_silent_end_learns_of_deaths_afterwards),
+        CASE(WORLD_TCP_THREAD, a_transfer_completes_while_the_receiving_owner_computes),
+        CASE(WORLD_TCP_THREAD, a_transfer_completes_while_both_owners_compute),
+        CASE(WORLD_SIM, a_second_thread_is_not_started),
+        CASE(WORLD_TCP_THREAD, a_second_thread_is_not_started),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,6 +139,25 @@ static void a_death_is_seen_or_not_and_its_last_words_arrive_or_not(void **state
     assert_in_range(f.late_reported, 5, 35);
 }
 
+static void a_silent_end_learns_of_a_death_afterwards(void **state) {
+    (void)state;
+    uint32_t told = 0;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct world *w = world_open(WORLD_SIM, seed);
+        net_mute(w->ends[0], true);
+        netsim_kill(w->sim, w->ends[1]);
+        run_out(w);
+        const struct net_peer *dead = peer_of_number(w->ends[0], 1);
+        assert_false(dead->lost);
+        bool held = dead->loss_held;
+        net_mute(w->ends[0], false);
+        assert_int_equal(dead->lost, held);
+        told += held;
+        world_close(w);
+    }
+    assert_in_range(told, 5, 35);
+}
+
 static void nothing_reaches_a_killed_endpoint(void **state) {
     (void)state;
     struct world *w = world_open(WORLD_SIM, 6);
@@ -182,6 +201,7 @@ int main(void) {
         cmocka_unit_test(deliveries_happen_in_the_order_of_their_times),
         cmocka_unit_test(a_cut_holds_messages_back_until_it_heals),
         cmocka_unit_test(a_death_is_seen_or_not_and_its_last_words_arrive_or_not),
+        cmocka_unit_test(a_silent_end_learns_of_a_death_afterwards),
         cmocka_unit_test(nothing_reaches_a_killed_endpoint),
         cmocka_unit_test(it_cannot_be_slept_on),
         cmocka_unit_test(freeing_the_simulation_closes_what_is_open),

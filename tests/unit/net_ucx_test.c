@@ -20,6 +20,9 @@
 #define HUGE_BYTES ((size_t)64 << 20)
 #define EXIT_SKIP  77
 
+/* Set: both processes have progress threads. */
+#define THREAD_VARIABLE "NET_TEST_THREAD"
+
 /* ---- two processes ---- */
 
 struct peer_process {
@@ -93,6 +96,8 @@ static struct net *open_net(const char *transports) {
     struct pawl_error e = {0};
     pawl_code code = net_open_ucx(transports, &net, &e);
     assert_ok(code, e);
+    if (getenv(THREAD_VARIABLE) != NULL) code = net_progress_start(net, &e);
+    assert_ok(code, e);
     alarm(WORLD_HANG_S);
     return net;
 }
@@ -144,7 +149,7 @@ static void serve_forever(struct net *net) {
 static void stop_within_a_message(struct net *net) {
     uint8_t *in = malloc(HUGE_BYTES), byte = 0;
     post(net, tag_of(1, 0), in, HUGE_BYTES, 1);
-    while (only_request(net)->moved == 0) net_poll(net, NULL, 0);
+    while (PEEK(net, only_request(net)->moved) == 0) net_poll(net, NULL, 0);
     raise(SIGSTOP);
     net_fence(net, 2);
     post(net, tag_of(2, 0), &byte, 1, 2);
@@ -209,6 +214,7 @@ static int report_signals(void) {
 static int play(const char *role, const char *transports) {
     if (strcmp(role, "alone") == 0) return talk_without_a_network();
     if (strcmp(role, "signals") == 0) return report_signals();
+    if (strcmp(role, "hung") == 0) unsetenv(THREAD_VARIABLE); /* or it would answer */
     struct net *net = open_net(transports);
     meet(net, 10, 11);
     if (strcmp(role, "deaf") == 0) serve_forever(net);
@@ -245,8 +251,9 @@ static uint8_t *fill_stopped_peer(struct net *net, const struct peer_process *p)
     uint32_t taken = 0;
     for (uint32_t unchanged = 0; taken < NET_PEER_WINDOW && unchanged < POLLS_UNTIL_IDLE; unchanged++) {
         net_poll(net, NULL, 0);
-        if (peer_of_number(net, 1)->frames_window != taken) unchanged = 0;
-        taken = peer_of_number(net, 1)->frames_window;
+        uint32_t now = PEEK(net, peer_of_number(net, 1)->frames_window);
+        if (now != taken) unchanged = 0;
+        taken = now;
     }
     return out;
 }
@@ -267,9 +274,9 @@ static void sends_to_a_killed_process_end(void **state) {
     }
     send_to_peer(net, tag_of(1, 20), out, 1, 20);
     assert_done(next(net), 20, PAWL_PEER_LOST, 0);
-    assert_int_equal(net->posted.count, 1); /* the receive just stays open */
+    assert_int_equal(PEEK(net, net->posted.count), 1); /* the receive just stays open */
     net_fence(net, 2);
-    assert_int_equal(net->posted.count, 0);
+    assert_int_equal(PEEK(net, net->posted.count), 0);
     free(out);
     net_close(net);
 }
@@ -282,7 +289,7 @@ static void a_send_that_waits_for_its_receive_ends_when_the_process_dies(void **
     uint8_t *out = malloc(HUGE_BYTES);
     fill(out, HUGE_BYTES, 2);
     send_to_peer(net, tag_of(1, 0), out, HUGE_BYTES, 1);
-    while (only_request(net)->state != REQUEST_ANNOUNCED || only_request(net)->frames_open > 0)
+    while (PEEK(net, only_request(net)->state != REQUEST_ANNOUNCED || only_request(net)->frames_open > 0))
         net_poll(net, NULL, 0);
     end(&p);
     assert_done(next(net), 1, PAWL_PEER_LOST, 0);
@@ -309,6 +316,10 @@ static bool no_progress(struct net *n) { return (void)n, refuse_link() != NULL; 
 static void fence_without_transport(struct net *net, uint64_t view) {
     const struct transport none = {
         .link_open = no_open, .link_close = no_close, .frame_send = no_send, .progress = no_progress};
+    if (net->progress != NULL) { /* the thread may not find it gone */
+        net_fence(net, view);
+        return;
+    }
     const struct transport *real = net->transport;
     net->transport = &none;
     net_fence(net, view);
@@ -322,8 +333,8 @@ static void a_fence_waits_for_no_stopped_process_and_the_link_survives(void **st
     meet(net, p.in, p.out);
     uint8_t byte = 41, *out = fill_stopped_peer(net, &p);
     fence_without_transport(net, 2);
-    assert_int_equal(net->slots_free_count, net->slot_count);
-    assert_true(peer_of_number(net, 1)->frames_owned <= NET_PEER_WINDOW);
+    assert_true(PEEK(net, net->slots_free_count == net->slot_count));
+    assert_in_range(PEEK(net, peer_of_number(net, 1)->frames_owned), 0, NET_PEER_WINDOW);
     memset(out, 0, HUGE_BYTES);
     free(out); /* nothing may read it any more: address sanitizer watches */
     post(net, tag_of(2, 1), &byte, 1, 2);
@@ -468,6 +479,22 @@ static void a_disconnected_living_peer_is_let_go_of(void **state) {
     world_close(w);
 }
 
+static void a_disconnected_peer_is_let_go_of_while_the_owner_computes(void **state) {
+    (void)state;
+    struct world *w = world_open(WORLD_TCP_THREAD, 1);
+    uint8_t out = 1, in = 0;
+    world_recv(w, 1, tag_of(1, 0), &in, 1, 1);
+    world_send(w, 0, 1, tag_of(1, 0), &out, 1, 2);
+    assert_done(world_wait(w, 1), 1, PAWL_OK, 1);
+    assert_done(world_wait(w, 0), 2, PAWL_OK, 1);
+    for (uint32_t round = 0; round < 200; round++) world_step(w);
+    uint32_t before = open_descriptors();
+    net_disconnect(w->ends[0], 1);
+    net_disconnect(w->ends[1], 0);
+    while (open_descriptors() >= before) sched_yield(); /* nobody polls */
+    world_close(w);
+}
+
 static void one_program_opens_and_closes_many_times(void **state) {
     (void)state;
     net_close(open_net(NULL));
@@ -514,6 +541,37 @@ static void shared_memory_is_refused_because_deaths_go_unnoticed_there(void **st
     }
 }
 
+/* Both sleep: what the owner and its thread cost together while nothing happens. */
+static void an_idle_thread_does_not_wake(void **state) {
+    const char *transports = (const char *)*state;
+    struct peer_process p = start("send", transports);
+    struct net *net = open_net(transports);
+    meet(net, p.in, p.out);
+    greet(net);
+    struct net_completion done;
+    do net_poll(net, &done, 1);
+    while (!net_arm(net));
+    int64_t cpu = time_of(CLOCK_PROCESS_CPUTIME_ID);
+    struct pollfd descriptor = {.fd = net_fd(net), .events = POLLIN};
+    assert_int_equal(poll(&descriptor, 1, 300), 0);
+    cpu = time_of(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+    if (cpu > 30000000) fail_msg("%ld ns of 300 ms asleep were busy", (long)cpu);
+    end(&p);
+    net_close(net);
+}
+
+static int thread_on(void **state) {
+    (void)state;
+    return setenv(THREAD_VARIABLE, "1", 1);
+}
+
+static int thread_off(void **state) {
+    (void)state;
+    return unsetenv(THREAD_VARIABLE);
+}
+
+#define THREADED(test)                                                                                       \
+    { #test " (thread)", test, thread_on, thread_off, tcp }
 #define OVER_TCP(test)                                                                                       \
     { #test, test, NULL, NULL, tcp }
 
@@ -529,8 +587,17 @@ int main(int argc, char **argv) {
         OVER_TCP(closing_while_a_peer_is_stopped_ends),
         OVER_TCP(a_sleeper_is_woken_by_a_message),
         OVER_TCP(waiting_for_a_peer_that_does_not_answer_costs_little),
+        THREADED(sends_to_a_killed_process_end),
+        THREADED(a_send_that_waits_for_its_receive_ends_when_the_process_dies),
+        THREADED(a_fence_waits_for_no_stopped_process_and_the_link_survives),
+        THREADED(closing_while_a_peer_is_stopped_ends),
+        THREADED(a_sleeper_is_woken_by_a_message),
+        THREADED(waiting_for_a_peer_that_does_not_answer_costs_little),
+        THREADED(an_idle_thread_does_not_wake),
+        THREADED(one_program_opens_and_closes_many_times),
         cmocka_unit_test(peers_that_come_and_go_leave_nothing_behind),
         cmocka_unit_test(a_disconnected_living_peer_is_let_go_of),
+        cmocka_unit_test(a_disconnected_peer_is_let_go_of_while_the_owner_computes),
         cmocka_unit_test(one_program_opens_and_closes_many_times),
         cmocka_unit_test(a_machine_without_a_network_will_do),
         cmocka_unit_test(the_programs_signals_are_left_alone_unless_the_user_wants_otherwise),

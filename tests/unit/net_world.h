@@ -20,7 +20,7 @@
 #define WORLD_HANG_S 60u
 #define WORLD_ENDS   4u
 
-enum world_kind { WORLD_SIM, WORLD_SIM_PIECES, WORLD_TCP };
+enum world_kind { WORLD_SIM, WORLD_SIM_PIECES, WORLD_TCP, WORLD_TCP_THREAD };
 
 struct world {
     enum world_kind kind;
@@ -61,8 +61,19 @@ static inline struct net *world_open_end(struct world *w) {
     }
     pawl_code code = net_open_ucx(NULL, &net, &e);
     assert_ok(code, e);
+    if (w->kind == WORLD_TCP_THREAD) code = net_progress_start(net, &e);
+    assert_ok(code, e);
     return net;
 }
+
+/* A value that the progress thread may be changing. */
+#define PEEK(net, expression)                                                                                \
+    ({                                                                                                       \
+        net_lock(net);                                                                                       \
+        __typeof__(expression) peeked = (expression);                                                        \
+        net_unlock(net);                                                                                     \
+        peeked;                                                                                              \
+    })
 
 static inline void world_connect(struct world *w, uint32_t from, uint32_t to) {
     struct pawl_error e = {0};

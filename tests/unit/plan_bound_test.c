@@ -8,10 +8,10 @@ static uint64_t route_bound(const struct plan_case *c, const struct plan_list_op
                             uint64_t *of_peers) {
     struct plan_route *r = NULL;
     struct pawl_error e = {0};
-    if (plan_route_peers(&c->costs, c->microbatches, c->alive, false, &r, &e) != PAWL_OK)
+    if (plan_route_peers(&c->costs, case_batch(c), c->alive, false, &r, &e) != PAWL_OK)
         fail_msg("%s", e.text);
     uint64_t bound = plan_bound_route(r, &c->costs, o);
-    if (of_peers != NULL) *of_peers = plan_bound_peers(&c->costs, c->microbatches, c->alive, o);
+    if (of_peers != NULL) *of_peers = plan_bound_peers(&c->costs, case_batch(c), c->alive, o);
     plan_route_free(r);
     return bound;
 }
@@ -194,6 +194,7 @@ static bool some_schedule_takes(const struct plan_case *c, const struct plan_rou
     assert_in_range(cells, 1, ALL);
     for (uint32_t cell = 0; cell < cells; cell++) {
         uint32_t w = r->host[cell];
+        if (w == PLAN_ABSENT) continue;
         assert_in_range(x->count[w], 0, CELLS - 1);
         x->cells[w][x->count[w]++] = cell;
     }
@@ -209,8 +210,8 @@ static void try_case(const struct plan_case *c, const struct plan_route *r, cons
     assert_true(bound > 0);
     if (some_schedule_takes(c, r, o, bound - 1))
         fail_msg("a schedule takes %llu, less than the bound", (unsigned long long)(bound - 1));
-    uint64_t within = plan_bound_peers(&c->costs, c->microbatches, c->alive, o);
-    uint64_t free = plan_bound_free(&c->costs, c->microbatches, c->alive, o->staggered);
+    uint64_t within = plan_bound_peers(&c->costs, case_batch(c), c->alive, o);
+    uint64_t free = plan_bound_free(&c->costs, case_batch(c), c->alive, o->staggered);
     assert_in_range(within, 0, bound); /* more freedom, lower bound */
     assert_in_range(free, 0, bound);
     *reached += some_schedule_takes(c, r, o, bound);
@@ -242,19 +243,21 @@ static struct plan_list_options random_options(struct rng_stream *rng) {
 
 static void no_schedule_of_random_tiny_cases_is_below_the_bound(void **state) {
     (void)state;
-    static const uint32_t sizes[][3] = {{1, 2, 1}, {1, 2, 2}, {1, 3, 2}, {2, 2, 1}, {2, 3, 1}, {3, 2, 1}};
+    static const uint32_t sizes[][4] = {{1, 2, 1}, {1, 2, 2},    {1, 3, 2},    {2, 2, 1},   {2, 3, 1},
+                                        {3, 2, 1}, {2, 2, 2, 3}, {3, 2, 1, 2}, {3, 2, 2, 3}};
     struct rng_stream rng = {11};
     uint32_t reached = 0, tried = 0;
     for (; tried < 600; tried++) {
-        const uint32_t *size = sizes[rng_below(&rng, 6)];
+        const uint32_t *size = sizes[rng_below(&rng, 9)];
         struct plan_case c = case_uniform(size[0], size[1], size[2]);
+        c.total = size[3];
         random_costs(&c, &rng, true);
         if (size[0] > 1 && rng_below(&rng, 3) > 0) case_kill(&c, size[0] - 1, (uint32_t)rng_below(&rng, 2));
         if (rng_below(&rng, 3) == 0) case_slow(&c, 0, 1, 1.5);
         struct plan_list_options o = random_options(&rng);
         struct plan_route *r = NULL;
         struct pawl_error e = {0};
-        assert_int_equal(plan_route_peers(&c.costs, c.microbatches, c.alive, false, &r, &e), PAWL_OK);
+        assert_int_equal(plan_route_peers(&c.costs, case_batch(&c), c.alive, false, &r, &e), PAWL_OK);
         try_case(&c, r, &o, &reached);
         plan_route_free(r);
         case_close(&c);
@@ -267,7 +270,8 @@ static void no_schedule_of_random_tiny_cases_is_below_the_bound(void **state) {
 static double count_orders(const struct plan_route *r, uint32_t ops) {
     double orders = 1, steps[WORKERS] = {0};
     for (uint32_t cell = 0; cell < r->pipelines * r->chunks * r->microbatches; cell++)
-        for (uint32_t op = 1; op <= ops; op++) orders *= ++steps[r->host[cell]] / op; /* a multinomial */
+        for (uint32_t op = 1; op <= ops && r->host[cell] != PLAN_ABSENT; op++)
+            orders *= ++steps[r->host[cell]] / op; /* a multinomial */
     return orders;
 }
 
@@ -279,16 +283,18 @@ static void no_schedule_of_random_routes_is_below_the_bound(void **state) {
     for (int i = 0; i < 800; i++) {
         uint32_t microbatches = rng_below(&rng, 5) == 0 ? 2 : 1;
         struct plan_case c = case_uniform(2, microbatches == 1 && i % 2 ? 3 : 2, microbatches);
+        if (rng_below(&rng, 4) == 0) c.total = 2 * microbatches - 1;
         random_costs(&c, &rng, false);
         if (rng_below(&rng, 2)) case_kill(&c, 1, (uint32_t)rng_below(&rng, 2));
         struct plan_list_options o = random_options(&rng);
         if (microbatches == 2) o.backward = PLAN_FUSED; /* fewer orders */
         struct plan_route *r = NULL;
         struct pawl_error e = {0};
-        assert_int_equal(plan_route_peers(&c.costs, c.microbatches, c.alive, false, &r, &e), PAWL_OK);
+        assert_int_equal(plan_route_peers(&c.costs, case_batch(&c), c.alive, false, &r, &e), PAWL_OK);
         for (uint32_t cell = 0; cell < 2 * r->chunks * microbatches; cell++) {
             uint32_t other = (uint32_t)rng_below(&rng, case_workers(&c));
-            if (c.alive[other] && rng_below(&rng, 3) == 0) r->host[cell] = other;
+            if (c.alive[other] && rng_below(&rng, 3) == 0 && r->host[cell] != PLAN_ABSENT)
+                r->host[cell] = other;
         }
         if (count_orders(r, o.backward == PLAN_FUSED ? 2 : 3) <= 3000) {
             uint64_t bound = plan_bound_route(r, &c.costs, &o);
@@ -313,6 +319,7 @@ static void no_schedule_of_whoever_executes_what_is_below_the_free_bound(void **
     uint32_t reached = 0, tried = 0;
     for (int i = 0; i < 900; i++) {
         struct plan_case c = case_uniform(1 + (uint32_t)i % 2, 2 + (uint32_t)rng_below(&rng, 2), 1);
+        if (c.costs.pipelines == 2 && rng_below(&rng, 4) == 0) c.total = 1;
         random_costs(&c, &rng, true);
         if (rng_below(&rng, 2)) c.costs.chunk[rng_below(&rng, c.costs.stages)].weight_grad = 9;
         if (c.costs.pipelines > 1 && rng_below(&rng, 3) == 0) case_kill(&c, 1, 1);
@@ -320,12 +327,13 @@ static void no_schedule_of_whoever_executes_what_is_below_the_free_bound(void **
         struct plan_list_options o = random_options(&rng);
         struct plan_route *r = NULL;
         struct pawl_error e = {0};
-        assert_int_equal(plan_route_peers(&c.costs, 1, c.alive, false, &r, &e), PAWL_OK);
+        assert_int_equal(plan_route_peers(&c.costs, case_batch(&c), c.alive, false, &r, &e), PAWL_OK);
         for (uint32_t cell = 0; cell < c.costs.pipelines * r->chunks; cell++) {
             uint32_t other = (uint32_t)rng_below(&rng, case_workers(&c));
-            if (c.alive[other] && rng_below(&rng, 3) == 0) r->host[cell] = other;
+            if (c.alive[other] && rng_below(&rng, 3) == 0 && r->host[cell] != PLAN_ABSENT)
+                r->host[cell] = other;
         }
-        uint64_t bound = plan_bound_free(&c.costs, 1, c.alive, o.staggered);
+        uint64_t bound = plan_bound_free(&c.costs, case_batch(&c), c.alive, o.staggered);
         if (count_orders(r, o.backward == PLAN_FUSED ? 2 : 3) <= 3000) {
             if (some_schedule_takes(&c, r, &o, bound - 1))
                 fail_msg("case %d: a schedule takes %llu, less than the bound", i,
@@ -349,7 +357,7 @@ static void the_sum_of_a_chunk_is_in_the_window_of_whoever_holds_it(void **state
     struct plan_route *r = NULL;
     struct pawl_error e = {0};
     struct plan_list_options o = {.backward = PLAN_SPLIT, .staggered = true};
-    assert_int_equal(plan_route_peers(&c.costs, 2, c.alive, false, &r, &e), PAWL_OK);
+    assert_int_equal(plan_route_peers(&c.costs, plan_full(2), c.alive, false, &r, &e), PAWL_OK);
     r->host[plan_route_cell(r, 0, 1, 0)] = 0; /* helps */
     r->host[plan_route_cell(r, 0, 1, 1)] = 3; /* three for (1, 1): 9 ticks */
     assert_int_equal(plan_bound_route(r, &c.costs, &o), 10);
@@ -370,7 +378,7 @@ static void two_stages_and_three_microbatches_reach_the_bound(void **state) {
         if (limits[k % 3] == 0 && o.backward == PLAN_SPLIT) c.microbatches = 2; /* else too many orders */
         struct plan_route *r = NULL;
         struct pawl_error e = {0};
-        assert_int_equal(plan_route_peers(&c.costs, c.microbatches, c.alive, false, &r, &e), PAWL_OK);
+        assert_int_equal(plan_route_peers(&c.costs, case_batch(&c), c.alive, false, &r, &e), PAWL_OK);
         uint32_t reached = 0;
         try_case(&c, r, &o, &reached);
         print_message("limit %llu, %s, %s: bound %llu%s\n", (unsigned long long)limits[k % 3],
@@ -463,11 +471,11 @@ static void whoever_executes_what_the_work_takes_all_speed(void **state) {
     (void)state;
     struct plan_case c = case_uniform(4, 8, 64);
     case_kill(&c, 1, 3);
-    assert_int_equal(plan_bound_free(&c.costs, 64, c.alive, true), 67 * 3); /* 2048 / 31 = 66.1 */
-    c.costs.chunk[0].forward = 10;                                          /* uneven: ticks count */
-    assert_int_equal(plan_bound_free(&c.costs, 64, c.alive, true), (4 * 64 * (24 + 9) + 30) / 31);
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(64), c.alive, true), 67 * 3); /* 2048 / 31 = 66.1 */
+    c.costs.chunk[0].forward = 10; /* uneven: ticks count */
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(64), c.alive, true), (4 * 64 * (24 + 9) + 30) / 31);
     case_slow(&c, 0, 0, 1e6); /* as good as dead */
-    uint64_t bound = plan_bound_free(&c.costs, 64, c.alive, true), least = 4 * 64 * 33 / 30;
+    uint64_t bound = plan_bound_free(&c.costs, plan_full(64), c.alive, true), least = 4 * 64 * 33 / 30;
     assert_in_range(bound, least - 1, least + 1);
     case_close(&c);
 }
@@ -477,18 +485,18 @@ static void one_microbatch_needs_its_whole_way_whoever_executes_it(void **state)
     (void)state;
     struct plan_case c = case_uniform(3, 1000, 1);
     case_kill(&c, 1, 3);
-    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, true), 2001);
-    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, false), 2001);
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(1), c.alive, true), 2001);
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(1), c.alive, false), 2001);
     c.costs.chunk[10].weight_grad = 100; /* comes 10 stages before the end of the way */
-    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, true), 990 + 990 + 100);
-    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, false), 1000 + 990 + 100);
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(1), c.alive, true), 990 + 990 + 100);
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(1), c.alive, false), 1000 + 990 + 100);
     c.costs.chunk[990].weight_grad = 5000;
     c.costs.chunk[990].reduce = 7;
     c.costs.chunk[990].step = 4;
-    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, true), 10 + 10 + 5000 + 11);
-    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, false), 1000 + 10 + 5000 + 11);
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(1), c.alive, true), 10 + 10 + 5000 + 11);
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(1), c.alive, false), 1000 + 10 + 5000 + 11);
     case_slow(&c, 2, 999, 0.5); /* the fastest might execute all; what is one tick stays one */
-    assert_int_equal(plan_bound_free(&c.costs, 1, c.alive, false), 1000 + 10 + 2500 + 7 + 2);
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(1), c.alive, false), 1000 + 10 + 2500 + 7 + 2);
     case_close(&c);
 }
 
@@ -501,8 +509,8 @@ static void reductions_and_steps_are_part_of_the_time(void **state) {
     uint64_t peers;
     assert_int_equal(route_bound(&c, &o, &peers), 12 + 7);
     assert_int_equal(peers, 12 + 7);
-    assert_int_equal(plan_predict_stage(&c.costs, 4, PAWL_POLICY_RECYCLE, 1, 1), 24 + 7);
-    assert_int_equal(plan_predict_stage(&c.costs, 4, PAWL_POLICY_RECYCLE, 0, 1), 24);
+    assert_int_equal(plan_predict_stage(&c.costs, plan_full(4), PAWL_POLICY_RECYCLE, 1, 1), 24 + 7);
+    assert_int_equal(plan_predict_stage(&c.costs, plan_full(4), PAWL_POLICY_RECYCLE, 0, 1), 24);
     case_close(&c);
 }
 
@@ -512,8 +520,8 @@ static void a_lost_stage_has_no_schedule(void **state) {
     case_kill(&c, 0, 1);
     case_kill(&c, 1, 1);
     struct plan_list_options o = {.backward = PLAN_SELECTIVE, .staggered = true};
-    assert_true(plan_bound_peers(&c.costs, 4, c.alive, &o) == UINT64_MAX);
-    assert_true(plan_predict_stage(&c.costs, 4, PAWL_POLICY_RECYCLE, 1, 2) == UINT64_MAX);
+    assert_true(plan_bound_peers(&c.costs, plan_full(4), c.alive, &o) == UINT64_MAX);
+    assert_true(plan_predict_stage(&c.costs, plan_full(4), PAWL_POLICY_RECYCLE, 1, 2) == UINT64_MAX);
     case_close(&c);
 }
 
@@ -524,12 +532,13 @@ static void predictions_are_the_load_of_the_peers(void **state) {
         uint64_t load = (7 * 5 + (5 - j) - 1) / (5 - j) * 3;
         for (int policy = PAWL_POLICY_ADAPTIVE; policy <= PAWL_POLICY_RECYCLE; policy++)
             for (uint32_t s = 0; s < 4; s++)
-                assert_int_equal(plan_predict_stage(&c.costs, 7, (enum pawl_policy)policy, s, j), load);
-        uint64_t shared = plan_predict_stage(&c.costs, 7, PAWL_POLICY_PAWL, 1, j);
+                assert_int_equal(plan_predict_stage(&c.costs, plan_full(7), (enum pawl_policy)policy, s, j),
+                                 load);
+        uint64_t shared = plan_predict_stage(&c.costs, plan_full(7), PAWL_POLICY_PAWL, 1, j);
         assert_int_equal(shared, j == 0 ? load : (21 * 15 + (15 - j) - 1) / (15 - j));
     }
     case_slow(&c, 0, 2, 2); /* 4.5 workers' speed of 5 */
-    assert_int_equal(plan_predict_stage(&c.costs, 7, PAWL_POLICY_RECYCLE, 2, 0), 8 * 3);
+    assert_int_equal(plan_predict_stage(&c.costs, plan_full(7), PAWL_POLICY_RECYCLE, 2, 0), 8 * 3);
     case_close(&c);
 }
 
@@ -539,9 +548,9 @@ static void those_who_must_help_have_another_sum_to_wait_for(void **state) {
     (void)state;
     struct plan_case c = case_uniform(2, 2, 6);
     c.costs.chunk[1].forward = 4;
-    assert_int_equal(plan_bound_free(&c.costs, 6, c.alive, true), 27);
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(6), c.alive, true), 27);
     c.costs.chunk[0].reduce = c.costs.chunk[1].reduce = 10;
-    assert_int_equal(plan_bound_free(&c.costs, 6, c.alive, true), 40);
+    assert_int_equal(plan_bound_free(&c.costs, plan_full(6), c.alive, true), 40);
     case_close(&c);
 }
 
@@ -575,7 +584,8 @@ static void no_random_route_keeps_everybody_below_the_free_bound(void **state) {
             c.costs.chunk[s].step = rng_below(&rng, 2);
         }
         if (rng_below(&rng, 2)) case_kill(&c, 1, (uint32_t)rng_below(&rng, stages));
-        assert_int_equal(plan_route_peers(&c.costs, microbatches, c.alive, false, &r, &e), PAWL_OK);
+        assert_int_equal(plan_route_peers(&c.costs, plan_full(microbatches), c.alive, false, &r, &e),
+                         PAWL_OK);
         for (int k = 0; k < 400; k++) { /* a walk: somebody gets something else */
             uint32_t cell = (uint32_t)rng_below(&rng, 2 * stages * microbatches);
             uint32_t other = (uint32_t)rng_below(&rng, case_workers(&c)), former = r->host[cell];
@@ -584,7 +594,7 @@ static void no_random_route_keeps_everybody_below_the_free_bound(void **state) {
             if (case_busiest(&c, r) > before && rng_below(&rng, 4) > 0) r->host[cell] = former;
             if (case_busiest(&c, r) < least) least = case_busiest(&c, r);
         }
-        uint64_t bound = plan_bound_free(&c.costs, microbatches, c.alive, true);
+        uint64_t bound = plan_bound_free(&c.costs, plan_full(microbatches), c.alive, true);
         if (way_of_one(&c) > least) least = way_of_one(&c);
         assert_in_range(bound, 1, least);
         reached += bound == least;
@@ -600,18 +610,18 @@ static void predictions_of_shared_stages_count_what_helpers_reduce(void **state)
     (void)state;
     struct plan_case c = case_uniform(5, 4, 70);
     for (uint32_t s = 0; s < 4; s++) c.costs.chunk[s].reduce = 20;
-    uint64_t peers = plan_predict_stage(&c.costs, 70, PAWL_POLICY_RECYCLE, 1, 1);
+    uint64_t peers = plan_predict_stage(&c.costs, plan_full(70), PAWL_POLICY_RECYCLE, 1, 1);
     assert_int_equal(peers, (70 * 5 + 3) / 4 * 3 + 20);
-    uint64_t shared = plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, 1, 1);
+    uint64_t shared = plan_predict_stage(&c.costs, plan_full(70), PAWL_POLICY_PAWL, 1, 1);
     assert_int_equal(shared, ((210 + 20) * 15 + 13) / 14 + 20 - 1);
     for (uint32_t s = 0; s < 4; s++) c.costs.chunk[s].reduce = 60; /* dearer than the peers */
-    peers = plan_predict_stage(&c.costs, 70, PAWL_POLICY_RECYCLE, 1, 1);
-    assert_int_equal(plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, 1, 1), peers);
+    peers = plan_predict_stage(&c.costs, plan_full(70), PAWL_POLICY_RECYCLE, 1, 1);
+    assert_int_equal(plan_predict_stage(&c.costs, plan_full(70), PAWL_POLICY_PAWL, 1, 1), peers);
     c.costs.chunk[3].forward = 9;
     for (uint32_t s = 0; s < 4; s++)
         for (uint32_t j = 1; j < 5; j++)
-            assert_true(plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, s, j) >=
-                        plan_predict_stage(&c.costs, 70, PAWL_POLICY_PAWL, s, j - 1));
+            assert_true(plan_predict_stage(&c.costs, plan_full(70), PAWL_POLICY_PAWL, s, j) >=
+                        plan_predict_stage(&c.costs, plan_full(70), PAWL_POLICY_PAWL, s, j - 1));
     case_close(&c);
 }
 

@@ -89,7 +89,8 @@ static void plans_of_any_problem_pass_the_checker(void **state) {
         random_costs(&r, &s.costs);
         random_limits(&r, &s.costs, 1);
         kill_some(&r, &s);
-        if (plan_route_peers(&s.costs, c.microbatches, s.alive, rng_below(&r, 2), &s.route, &e) != PAWL_OK)
+        if (plan_route_peers(&s.costs, plan_full(c.microbatches), s.alive, rng_below(&r, 2), &s.route, &e) !=
+            PAWL_OK)
             fail_msg("seed %llu: %s", (unsigned long long)seed, e.text);
         c.options = random_options(&r);
         period_of(&s, kit_plan(&s, &c.options), c.options.staggered);
@@ -313,7 +314,7 @@ static void a_worker_half_as_fast_with_half_the_work_does_not_lengthen_the_perio
     kit_costs(&c, &s);
     s.costs.slow = kit_zero(6, sizeof *s.costs.slow);
     for (int w = 0; w < 6; w++) s.costs.slow[w] = w == 1 ? 2 : 1;
-    assert_int_equal(plan_route_peers(&s.costs, 10, s.alive, true, &s.route, &e), PAWL_OK);
+    assert_int_equal(plan_route_peers(&s.costs, plan_full(10), s.alive, true, &s.route, &e), PAWL_OK);
     /* 30 micro-batches at speeds 1/2, 1 and 1: 6 + 12 + 12 */
     assert_int_equal(period_of(&s, kit_plan(&s, &one_pass), true), 36 * SIM_TICKS);
     kit_close(&s);

@@ -18,7 +18,7 @@ static uint64_t by_table(void *context, uint32_t stage, uint32_t holes) {
 
 static uint64_t by_load(void *context, uint32_t stage, uint32_t holes) {
     const struct plan_case *c = context;
-    return plan_predict_stage(&c->costs, c->microbatches, PAWL_POLICY_RECYCLE, stage, holes);
+    return plan_predict_stage(&c->costs, plan_full(c->microbatches), PAWL_POLICY_RECYCLE, stage, holes);
 }
 
 /* ---- asking ---- */

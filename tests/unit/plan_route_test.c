@@ -6,7 +6,7 @@
 static struct plan_route *peers(const struct plan_case *c, bool free_homes) {
     struct plan_route *route = NULL;
     struct pawl_error e = {0};
-    if (plan_route_peers(&c->costs, c->microbatches, c->alive, free_homes, &route, &e) != PAWL_OK)
+    if (plan_route_peers(&c->costs, plan_full(c->microbatches), c->alive, free_homes, &route, &e) != PAWL_OK)
         fail_msg("%s", e.text);
     case_assert_whole(route);
     return route;
@@ -189,7 +189,7 @@ static void a_stage_without_a_live_worker_is_named(void **state) {
     case_kill(&c, 1, 1);
     struct plan_route *r = NULL;
     struct pawl_error e = {0};
-    assert_int_equal(plan_route_peers(&c.costs, 4, c.alive, false, &r, &e), PAWL_STAGE_LOST);
+    assert_int_equal(plan_route_peers(&c.costs, plan_full(4), c.alive, false, &r, &e), PAWL_STAGE_LOST);
     assert_null(r);
     assert_non_null(strstr(e.text, "stage 1"));
     case_close(&c);

@@ -7,7 +7,7 @@
 static struct plan_share share(const struct plan_case *c, uint32_t helpers, const uint64_t *room) {
     struct plan_share s;
     struct pawl_error e = {0};
-    if (plan_share_route(&c->costs, c->microbatches, c->alive, helpers, room, &s, &e) != PAWL_OK)
+    if (plan_share_route(&c->costs, plan_full(c->microbatches), c->alive, helpers, room, &s, &e) != PAWL_OK)
         fail_msg("%s", e.text);
     case_assert_whole(s.route);
     assert_in_range(s.helper_count, 0, helpers);
@@ -470,7 +470,7 @@ static void schedules_come_near_the_load_where_reductions_take_long(void **state
         if (times.period * 100 > s.load * 102)
             fail_msg("stage %u: %llu ticks for a load of %llu", stage, (unsigned long long)times.period,
                      (unsigned long long)s.load);
-        assert_true(times.period >= plan_bound_free(&c.costs, 32, c.alive, true));
+        assert_true(times.period >= plan_bound_free(&c.costs, plan_full(32), c.alive, true));
         sim_result_close(&times);
         ir_plan_free(plan);
         plan_share_close(&s);
@@ -485,11 +485,11 @@ static void a_lost_stage_and_stages_of_several_chunks_are_refused(void **state) 
     case_kill(&c, 1, 1);
     struct plan_share s;
     struct pawl_error e = {0};
-    assert_int_equal(plan_share_route(&c.costs, 4, c.alive, 3, NULL, &s, &e), PAWL_STAGE_LOST);
+    assert_int_equal(plan_share_route(&c.costs, plan_full(4), c.alive, 3, NULL, &s, &e), PAWL_STAGE_LOST);
     assert_non_null(strstr(e.text, "stage 1"));
     assert_null(s.route);
     c.costs.stages = 1;
-    assert_int_equal(plan_share_route(&c.costs, 4, NULL, 3, NULL, &s, &e), PAWL_UNSUPPORTED);
+    assert_int_equal(plan_share_route(&c.costs, plan_full(4), NULL, 3, NULL, &s, &e), PAWL_UNSUPPORTED);
     c.costs.stages = 2;
     case_close(&c);
 }

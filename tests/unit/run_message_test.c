@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "ir/ir.h"
 #include "run/message.h"
 
 static const uint8_t payload[5] = {9, 8, 7, 6, 5};
@@ -16,20 +17,19 @@ static const uint8_t payload[5] = {9, 8, 7, 6, 5};
 static struct message sample(enum message_kind kind) {
     return (struct message){.kind = kind,
                             .rank = 3,
+                            .ranks = 8,
                             .peer = 4,
+                            .chunk = 5,
                             .view = 1ull << 40,
                             .version = 77,
                             .iteration = 76,
-                            .incarnation = 2,
-                            .resume_incarnation = 1,
                             .run_id = {1, 2, 3},
                             .verdict = COORD_CLIP,
                             .clip = 0.3f,
-                            .shift = -16,
                             .optimistic = true,
-                            .settle = true,
                             .busy = true,
-                            .has_report = true,
+                            .work = COORD_WORK_SAVE,
+                            .at = {75, 6, 1, 5, 7, 9},
                             .part = 1,
                             .parts = 2,
                             .report = {76, 0.1, -5, 6, 7},
@@ -55,6 +55,93 @@ static void every_kind_reads_back_as_it_was_sent(void **state) {
         bytes_close(&first);
         bytes_close(&second);
     }
+}
+
+static void a_message_carries_what_its_kind_has(void **state) {
+    (void)state;
+    struct message m = sample(MESSAGE_SAVED), back;
+    struct bytes b = {0};
+    message_encode(&m, &b);
+    assert_int_equal(message_decode(b.data, b.size, &back, NULL), PAWL_OK);
+    assert_int_equal(back.chunk, 5);
+    assert_int_equal(back.version, 77);
+    assert_int_equal(back.parts, 2);
+    assert_int_equal(back.code, PAWL_NO_SPACE);
+    assert_string_equal(back.text, "disk full");
+    assert_int_equal(back.rank, 0); /* the launcher knows from whom it is */
+    bytes_clear(&b);
+    m = sample(MESSAGE_BEAT);
+    message_encode(&m, &b);
+    assert_int_equal(message_decode(b.data, b.size, &back, NULL), PAWL_OK);
+    assert_int_equal(back.work, COORD_WORK_SAVE);
+    assert_memory_equal(&back.at.position, &m.at.position, sizeof m.at.position);
+    assert_int_equal(back.at.iteration, 75);
+    assert_int_equal(back.at.microbatch, 9);
+    bytes_close(&b);
+}
+
+/* Flags are 0 or 1, a verdict, a phase and an instruction are ones that exist. */
+static void a_value_that_cannot_be_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        enum message_kind kind;
+        size_t offset;
+        uint8_t most;
+    } cases[] = {{MESSAGE_DECIDE, 17, COORD_SKIP},
+                 {MESSAGE_DECIDE, 22, 1},
+                 {MESSAGE_BEAT, 9, 1},
+                 {MESSAGE_BEAT, 10, COORD_WORK_COUNT - 1},
+                 {MESSAGE_BEAT, 23, IR_OP_COUNT - 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct message m = sample(cases[i].kind), back;
+        struct bytes b = {0};
+        message_encode(&m, &b);
+        b.data[cases[i].offset] = cases[i].most;
+        assert_int_equal(message_decode(b.data, b.size, &back, NULL), PAWL_OK);
+        b.data[cases[i].offset] = (uint8_t)(cases[i].most + 1);
+        assert_int_equal(message_decode(b.data, b.size, &back, NULL), PAWL_FORMAT);
+        bytes_close(&b);
+    }
+}
+
+static void a_relay_passes_frames_on_as_they_are(void **state) {
+    (void)state;
+    struct channel *left[2], *right[2];
+    assert_int_equal(channel_open_pair(left, NULL), PAWL_OK);
+    assert_int_equal(channel_open_pair(right, NULL), PAWL_OK);
+    struct message m = sample(MESSAGE_SAVED), back;
+    const uint8_t *frame;
+    size_t size;
+    bool got;
+    for (int i = 0; i < 3; i++) assert_int_equal(channel_send(left[0], &m, NULL), PAWL_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(channel_receive_frame(left[1], &frame, &size, &got, NULL), PAWL_OK);
+        assert_true(got);
+        assert_int_equal(channel_send_frame(right[0], frame, size, NULL), PAWL_OK);
+    }
+    assert_int_equal(channel_receive_frame(left[1], &frame, &size, &got, NULL), PAWL_OK);
+    assert_false(got);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(channel_receive(right[1], &back, &got, NULL), PAWL_OK);
+        assert_true(got);
+        assert_string_equal(back.text, "disk full");
+    }
+    for (int i = 0; i < 2; i++) channel_close(left[i]), channel_close(right[i]);
+}
+
+static void a_frame_over_the_limit_is_neither_sent_nor_taken(void **state) {
+    (void)state;
+    int fd[2];
+    struct channel *c;
+    struct message m;
+    bool got;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    assert_int_equal(channel_open_fd(fd[0], &c, NULL), PAWL_OK);
+    const uint8_t length[4] = {1, 0, 0, 0x40}; /* MESSAGE_BYTES_MAX + 1 */
+    assert_int_equal(write(fd[1], length, 4), 4);
+    assert_int_equal(channel_receive(c, &m, &got, NULL), PAWL_FORMAT);
+    channel_close(c);
+    close(fd[1]);
 }
 
 static void a_cut_or_longer_frame_is_refused(void **state) {
@@ -94,7 +181,7 @@ static void frames_arrive_whole_and_in_order_however_the_stream_is_cut(void **st
     assert_int_equal(channel_open_fd(fd[0], &c, NULL), PAWL_OK);
     struct bytes stream = {0};
     for (uint64_t i = 0; i < 3; i++) {
-        struct message m = sample(MESSAGE_PLAN);
+        struct message m = sample(MESSAGE_GO);
         m.view = i;
         struct bytes b = {0};
         message_encode(&m, &b);
@@ -137,6 +224,10 @@ static void a_pair_delivers_what_was_sent_before_the_other_end_closed(void **sta
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_reads_back_as_it_was_sent),
+        cmocka_unit_test(a_message_carries_what_its_kind_has),
+        cmocka_unit_test(a_value_that_cannot_be_is_refused),
+        cmocka_unit_test(a_relay_passes_frames_on_as_they_are),
+        cmocka_unit_test(a_frame_over_the_limit_is_neither_sent_nor_taken),
         cmocka_unit_test(a_cut_or_longer_frame_is_refused),
         cmocka_unit_test(random_bytes_never_break_the_decoder),
         cmocka_unit_test(frames_arrive_whole_and_in_order_however_the_stream_is_cut),

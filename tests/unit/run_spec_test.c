@@ -1,75 +1,5 @@
-/* What run/spec.h promises: every slip is one line that names the field, what is printed reads back, and a
- * run is known by what decides its weights. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <locale.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "base/rng.h"
-#include "ckpt/ckpt.h"
-#include "run/spec.h"
-
-static char folder[] = "/tmp/pawl-spec-XXXXXX";
-static char data_path[64];
-
-/* Sizes small enough that a short text suffices. */
-static const char model_text[] =
-    "model:\n  layers: 8\n  heads: 2\n  width: 8\n  context: 16\n  vocabulary: 256\n";
-
-static void write_file(const char *path, const void *data, size_t size) {
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, size, f), size);
-    assert_int_equal(fclose(f), 0);
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    char text[4096];
-    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 26);
-    if (mkdtemp(folder) == NULL) return -1;
-    snprintf(data_path, sizeof data_path, "%s/data.txt", folder);
-    write_file(data_path, text, sizeof text);
-    return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
-/* A valid spec, with `more` sections at its end. */
-static char *spec_text(const char *more) {
-    char *text = NULL;
-    assert_true(asprintf(&text, "run:\n  dir: %s/run\ndata:\n  path: %s\n%s%s", folder, data_path, model_text,
-                         more) > 0);
-    return text;
-}
-
-static struct spec valid_spec(void) {
-    struct spec spec;
-    struct pawl_error e = {0};
-    char *text = spec_text("");
-    if (spec_parse(text, strlen(text), "t.yaml", &spec, &e) != PAWL_OK) fail_msg("%s", e.text);
-    free(text);
-    return spec;
-}
-
-static void assert_one_line_with(const struct pawl_error *e, const char *wanted) {
-    if (strstr(e->text, wanted) == NULL) fail_msg("wanted \"%s\" in \"%s\"", wanted, e->text);
-    for (const char *c = e->text; *c != 0; c++)
-        if ((unsigned char)*c < 0x20) fail_msg("not one line: \"%s\"", e->text);
-}
+/* What run/spec.h promises of a text: every slip is one line that names the field. */
+#include "kit/spec_kit.h"
 
 static void refused_bytes(const char *text, size_t size, const char *wanted) {
     struct spec spec;
@@ -112,7 +42,10 @@ static void a_spec_reads_with_defaults_for_what_it_leaves_out(void **state) {
     struct spec s = valid_spec();
     assert_int_equal(s.model.layers, 8);
     assert_int_equal(s.parallel.pipelines, 1);
-    assert_int_equal(s.parallel.schedule, IR_1F1B);
+    assert_int_equal(s.run.engine, SPEC_ENGINE_GPT);
+    assert_int_equal(s.parallel.schedule, PAWL_POLICY_PAWL);
+    assert_true(s.parallel.replan && !s.parallel.barrier);
+    assert_int_equal(s.failure.restarts, 3);
     assert_int_equal(s.data.format, DATA_BYTES);
     assert_true(s.model.tied);
     assert_true(s.optimizer.beta1 == 0.9);
@@ -135,7 +68,7 @@ static void every_way_to_write_a_value_reads(void **state) {
     assert_true(s.optimizer.beta1 == 0.5);
     assert_true(s.optimizer.clip_norm == 2.0);
     assert_true(s.optimizer.lr_min == 0.0 && !__builtin_signbit(s.optimizer.lr_min));
-    assert_int_equal(s.parallel.schedule, IR_GPIPE);
+    assert_int_equal(s.parallel.schedule, PAWL_POLICY_GPIPE);
     assert_int_equal(s.parallel.stages, 2);
     assert_string_equal(s.save.export_dir, "");
     assert_true(s.failure.timeout_s == 2.0);
@@ -155,7 +88,7 @@ static void a_byte_order_mark_and_a_document_mark_are_allowed(void **state) {
 static void unknown_names_are_refused_with_the_nearest(void **state) {
     (void)state;
     refused_more("optimiser:\n  lr: 1\n", "did you mean optimizer?");
-    refused_more("banana:\n  lr: 1\n", "there are run, model, data, parallel");
+    refused_more("banana:\n  lr: 1\n", "there are run, model, data, emulated, parallel");
     refused_more("parallel:\n  stagse: 2\n", "did you mean parallel.stages?");
     refused_more("optimizer:\n  warmup_step: 2\n", "did you mean optimizer.warmup_steps?");
     refused_more("parallel:\n  lr: 2\n", "did you mean optimizer.lr?");
@@ -249,6 +182,7 @@ static void numbers_are_read_whole_and_in_range_or_not_at_all(void **state) {
     refused_value("save", "keep", "0");
     refused_value("save", "in_flight", "0");
     refused_value("failure", "timeout_s", "0");
+    refused_value("failure", "timeout_s", "0.29"); /* beats come every 0.1 s */
     refused_value("failure", "timeout_s", "-1");
 }
 
@@ -261,7 +195,10 @@ static void booleans_and_choices_have_their_words_only(void **state) {
         refused(text, "model.tied is ");
     }
     refused_value("parallel", "schedule", "1F1B");
-    refused_more("parallel:\n  schedule: zb\n", "write gpipe or 1f1b");
+    refused_more("parallel:\n  schedule: zb\n", "write gpipe or 1f1b or zb-h1 or zb-h2 or adaptive");
+    refused_more("parallel:\n  schedule: interleaved\n", "parallel.schedule is \"interleaved\"");
+    refused_more("parallel:\n  schedule: zb-v\n", "parallel.schedule is \"zb-v\"");
+    refused("run:\n  engine: torch\n", "run.engine is \"torch\": write gpt or emulated");
     refused("data:\n  format: int8\n", "data.format is \"int8\": write bytes or uint16 or uint32");
     refused("data:\n  format: \"bytes\\0\"\n", "data.format is");
 }
@@ -297,6 +234,7 @@ static void what_is_missing_is_named(void **state) {
     int n = snprintf(text, sizeof text, "run: {dir: x}\n%s", model_text);
     assert_true(n > 0);
     refused(text, "data.path is missing");
+    refused("run: {dir: x, engine: emulated}\n", "emulated.profile is missing");
 }
 
 /* --- overrides and files --- */
@@ -361,17 +299,6 @@ static void a_file_that_cannot_be_read_says_so(void **state) {
 }
 
 /* --- rules that span fields --- */
-
-static void check_refuses(const char *const *sets, const char *wanted) {
-    struct spec s = valid_spec();
-    struct pawl_error e = {0};
-    for (; *sets != NULL; sets++)
-        if (spec_set(&s, *sets, &e) != PAWL_OK) fail_msg("%s", e.text);
-    pawl_code code = spec_check(&s, &e);
-    if (code != PAWL_SPEC) fail_msg("%s, wanted \"%s\"", pawl_code_name(code), wanted);
-    assert_one_line_with(&e, wanted);
-}
-#define REFUSES(wanted, ...) check_refuses((const char *const[]){__VA_ARGS__, NULL}, wanted)
 
 static void a_valid_spec_passes_the_check(void **state) {
     (void)state;
@@ -461,306 +388,6 @@ static void a_folder_in_folders_that_do_not_exist_yet_is_fine(void **state) {
     assert_int_equal(chdir(cwd), 0);
 }
 
-/* --- printed and read back --- */
-
-static void random_text(struct rng_stream *r, char *out) {
-    static const char *const parts[] = {"a",
-                                        "/",
-                                        " ",
-                                        "\"",
-                                        "\\",
-                                        "'",
-                                        "#",
-                                        ": ",
-                                        "- ",
-                                        "{",
-                                        "ä",
-                                        "€",
-                                        "\xf0\x9f\x98\x80",
-                                        "\xe2\x80\xa8",
-                                        "\xef\xbb\xbf",
-                                        "\xef\xbf\xbf",
-                                        "%",
-                                        "~",
-                                        "null"};
-    out[0] = 0;
-    for (uint64_t n = rng_below(r, 20); n > 0; n--)
-        strcat(out, parts[rng_below(r, sizeof parts / sizeof parts[0])]);
-    strcat(out, "x"); /* never empty, never null */
-}
-
-static double random_real(struct rng_stream *r, double low, double high) {
-    double u = (double)(rng_next(r) >> 11) * 0x1p-53;
-    return low + u * (high - low);
-}
-
-static struct spec random_spec(struct rng_stream *r) {
-    struct spec s;
-    memset(&s, 0, sizeof s);
-    random_text(r, s.run.dir);
-    random_text(r, s.model.weights);
-    random_text(r, s.data.path);
-    random_text(r, s.save.export_dir);
-    s.run.steps = 1 + rng_below(r, UINT64_C(1) << 53);
-    s.run.seed = rng_next(r);
-    s.model.layers = 1 + (uint32_t)rng_below(r, 100000);
-    s.model.heads = 1 + (uint32_t)rng_below(r, 65536);
-    s.model.width = 1 + (uint32_t)rng_below(r, 1048576);
-    s.model.context = 1 + (uint32_t)rng_below(r, 1048576);
-    s.model.vocabulary = 2 + (uint32_t)rng_below(r, INT32_MAX - 1);
-    s.model.tied = rng_below(r, 2) == 1;
-    s.model.dropout = random_real(r, 0, 0.99);
-    s.data.format = (enum data_format)rng_below(r, DATA_FORMAT_COUNT);
-    s.parallel.pipelines = 1 + (uint32_t)rng_below(r, IR_PIPELINES_MAX);
-    s.parallel.stages = 1 + (uint32_t)rng_below(r, IR_STAGES_MAX);
-    s.parallel.microbatches = 1 + (uint32_t)rng_below(r, IR_MICROBATCHES_MAX);
-    s.parallel.batch = 1 + (uint32_t)rng_below(r, 65536);
-    s.parallel.schedule = (enum ir_schedule)rng_below(r, IR_SCHEDULE_COUNT);
-    s.optimizer.lr = random_real(r, 1e-12, 1e-3);
-    s.optimizer.lr_min = random_real(r, 0, 1e3);
-    s.optimizer.beta1 = random_real(r, 0, 0.999999);
-    s.optimizer.beta2 = random_real(r, 0.9, 0.999999);
-    s.optimizer.eps = random_real(r, 1e-30, 1e-7);
-    s.optimizer.weight_decay = random_real(r, 0, 1);
-    s.optimizer.clip_norm = random_real(r, 0, 1e30);
-    s.optimizer.warmup_steps = rng_below(r, UINT64_C(1) << 53);
-    s.optimizer.decay_steps = rng_below(r, 1000);
-    s.save.every = rng_below(r, 1000);
-    s.save.in_flight = 1 + (uint32_t)rng_below(r, CKPT_IN_FLIGHT_MAX);
-    s.save.keep = 1 + (uint32_t)rng_below(r, CKPT_KEEP_MAX);
-    s.save.retries = (uint32_t)rng_below(r, 1001);
-    snprintf(s.net.transport, sizeof s.net.transport, "tcp,%llu", (unsigned long long)rng_next(r));
-    s.failure.timeout_s = random_real(r, 0.05, 86400);
-    return s;
-}
-
-static void any_spec_reads_back_as_it_was_printed(void **state) {
-    (void)state;
-    struct rng_stream r = {.state = 20};
-    for (int i = 0; i < 2000; i++) {
-        struct spec s = random_spec(&r), back;
-        struct bytes text = {0};
-        struct pawl_error e = {0};
-        memset(&back, 0, sizeof back);
-        spec_print(&s, &text);
-        assert_false(text.failed);
-        pawl_code code = spec_parse((char *)text.data, text.size, "printed", &back, &e);
-        if (code != PAWL_OK) fail_msg("%s in\n%.*s", e.text, (int)text.size, (char *)text.data);
-        struct bytes again = {0};
-        spec_print(&back, &again);
-        assert_int_equal(text.size, again.size);
-        assert_memory_equal(text.data, again.data, text.size);
-        assert_true(back.optimizer.lr == s.optimizer.lr && back.failure.timeout_s == s.failure.timeout_s);
-        assert_true(back.run.seed == s.run.seed && back.model.tied == s.model.tied);
-        assert_string_equal(back.run.dir, s.run.dir);
-        assert_string_equal(back.net.transport, s.net.transport);
-        assert_int_equal(back.parallel.schedule, s.parallel.schedule);
-        assert_int_equal(back.save.retries, s.save.retries);
-        bytes_close(&text);
-        bytes_close(&again);
-    }
-}
-
-static void the_locale_of_the_program_changes_nothing(void **state) {
-    (void)state;
-    static const char *const commas[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "nl_NL.UTF-8"};
-    bool set = false;
-    for (size_t i = 0; i < 4 && !set; i++) set = setlocale(LC_NUMERIC, commas[i]) != NULL;
-    if (!set) skip(); /* no such locale is installed */
-    struct spec s = valid_spec(), back;
-    assert_int_equal(spec_set(&s, "optimizer.lr=0.25", NULL), PAWL_OK);
-    struct bytes text = {0};
-    spec_print(&s, &text);
-    pawl_code code = spec_parse((char *)text.data, text.size, "printed", &back, NULL);
-    setlocale(LC_NUMERIC, "C");
-    assert_int_equal(code, PAWL_OK);
-    assert_true(back.optimizer.lr == 0.25);
-    bytes_close(&text);
-}
-
-/* --- identity --- */
-
-static void identity_after(const char *const *sets, pawl_code wanted, const char *text) {
-    struct spec s = valid_spec();
-    struct bytes identity = {0};
-    struct pawl_error e = {0};
-    spec_identity(&s, &identity);
-    assert_false(identity.failed);
-    for (; *sets != NULL; sets++) assert_int_equal(spec_set(&s, *sets, &e), PAWL_OK);
-    pawl_code code = spec_identity_check(&s, (char *)identity.data, identity.size, &e);
-    if (code != wanted) fail_msg("%s %s, wanted %s", pawl_code_name(code), e.text, pawl_code_name(wanted));
-    if (code != PAWL_OK) assert_one_line_with(&e, text);
-    bytes_close(&identity);
-}
-#define RESUMES(...)       identity_after((const char *const[]){__VA_ARGS__, NULL}, PAWL_OK, "")
-#define FOREIGN(text, ...) identity_after((const char *const[]){__VA_ARGS__, NULL}, PAWL_FOREIGN, text)
-
-static void a_resume_may_change_what_decides_no_weights(void **state) {
-    (void)state;
-    char copy[64], set[96], bytes[4096];
-    RESUMES("run.steps=2000", "run.dir=elsewhere");
-    RESUMES("parallel.stages=4", "parallel.schedule=gpipe");
-    RESUMES("save.every=9", "save.keep=9", "save.in_flight=9", "save.retries=9", "save.export_dir=x");
-    RESUMES("net.transport=tcp", "failure.timeout_s=3");
-    snprintf(copy, sizeof copy, "%s/moved.txt", folder);
-    FILE *f = fopen(data_path, "rb");
-    assert_non_null(f);
-    assert_int_equal(fread(bytes, 1, sizeof bytes, f), sizeof bytes);
-    fclose(f);
-    write_file(copy, bytes, sizeof bytes);
-    snprintf(set, sizeof set, "data.path=%s", copy);
-    RESUMES(set);
-    bytes[0] ^= 1;
-    write_file(copy, bytes, sizeof bytes);
-    FOREIGN("the content of data.path (digest) is ", set);
-}
-
-static void a_resume_with_another_shape_seed_or_optimizer_is_foreign(void **state) {
-    (void)state;
-    FOREIGN("model.layers is 9 but this run began with 8: put it back to resume, or give another run.dir",
-            "model.layers=9");
-    FOREIGN("model.heads is ", "model.heads=4");
-    FOREIGN("model.width is ", "model.width=16");
-    FOREIGN("model.context is ", "model.context=15");
-    FOREIGN("model.vocabulary is ", "model.vocabulary=300");
-    FOREIGN("model.tied is false but this run began with true", "model.tied=false");
-    FOREIGN("model.dropout is 0.1", "model.dropout=0.1");
-    FOREIGN("model.weights is ", "model.weights=x");
-    FOREIGN("run.seed is 2 ", "run.seed=2");
-    FOREIGN("parallel.batch is 2 ", "parallel.batch=2");
-    FOREIGN("optimizer.lr is 0.001 but this run began with 0.0003", "optimizer.lr=1e-3");
-    FOREIGN("optimizer.lr_min is ", "optimizer.lr_min=1e-5");
-    FOREIGN("optimizer.beta1 is ", "optimizer.beta1=0.8");
-    FOREIGN("optimizer.beta2 is ", "optimizer.beta2=0.8");
-    FOREIGN("optimizer.eps is ", "optimizer.eps=1e-7");
-    FOREIGN("optimizer.weight_decay is ", "optimizer.weight_decay=0");
-    FOREIGN("optimizer.clip_norm is ", "optimizer.clip_norm=2");
-    FOREIGN("optimizer.warmup_steps is ", "optimizer.warmup_steps=2");
-    FOREIGN("optimizer.decay_steps is ", "optimizer.decay_steps=2");
-    FOREIGN("data.format is uint16", "data.format=uint16");
-}
-
-static void the_layout_may_change_while_the_global_batch_stays(void **state) {
-    (void)state;
-    struct spec s = valid_spec();
-    struct bytes identity = {0};
-    struct pawl_error e = {0};
-    s.parallel.pipelines = 2;
-    s.parallel.microbatches = 6;
-    spec_identity(&s, &identity);
-    s.parallel.pipelines = 3;
-    s.parallel.microbatches = 4;
-    if (spec_identity_check(&s, (char *)identity.data, identity.size, &e) != PAWL_OK) fail_msg("%s", e.text);
-    s.parallel.microbatches = 5;
-    assert_int_equal(spec_identity_check(&s, (char *)identity.data, identity.size, &e), PAWL_FOREIGN);
-    assert_one_line_with(&e,
-                         "parallel.pipelines times parallel.microbatches is 15 but this run began with 12");
-    bytes_close(&identity);
-}
-
-static void a_damaged_identity_is_no_identity(void **state) {
-    (void)state;
-    struct spec s = valid_spec();
-    struct bytes identity = {0};
-    struct pawl_error e = {0};
-    spec_identity(&s, &identity);
-    assert_false(identity.failed);
-    size_t whole = identity.size;
-    bytes_put_u8(&identity, 0); /* for the search */
-    size_t cut = (size_t)(strstr((char *)identity.data, "layers") - (char *)identity.data);
-    assert_int_equal(spec_identity_check(&s, (char *)identity.data, cut, &e), PAWL_FORMAT);
-    assert_one_line_with(&e, "lacks model.layers");
-    assert_int_equal(spec_identity_check(&s, "", 0, &e), PAWL_FORMAT);
-    assert_one_line_with(&e, "identity of the run");
-    assert_int_equal(e.code, PAWL_FORMAT);
-    identity.data[whole - 1] = 0xff;
-    assert_int_equal(spec_identity_check(&s, (char *)identity.data, whole, &e), PAWL_FORMAT);
-    static const char newer[] = "run:\n  seed: 1\n  unheard_of: 5\n";
-    assert_int_equal(spec_identity_check(&s, newer, sizeof newer - 1, &e), PAWL_FORMAT);
-    assert_one_line_with(&e, "unheard_of");
-    bytes_close(&identity);
-}
-
-static void a_field_that_an_older_identity_lacks_stands_for_its_default(void **state) {
-    (void)state;
-    struct spec s = valid_spec();
-    struct bytes identity = {0};
-    struct pawl_error e = {0};
-    spec_identity(&s, &identity);
-    bytes_put_u8(&identity, 0); /* for the search */
-    char *line = strstr((char *)identity.data, "  weight_decay: 0.1\n"), *rest = strchr(line, '\n') + 1;
-    memmove(line, rest, strlen(rest) + 1);
-    size_t size = strlen((char *)identity.data);
-    if (spec_identity_check(&s, (char *)identity.data, size, &e) != PAWL_OK) fail_msg("%s", e.text);
-    s.optimizer.weight_decay = 0;
-    assert_int_equal(spec_identity_check(&s, (char *)identity.data, size, &e), PAWL_FOREIGN);
-    bytes_close(&identity);
-}
-
-static void an_identity_without_readable_data_fails(void **state) {
-    (void)state;
-    struct spec s = valid_spec();
-    struct bytes identity = {0};
-    struct pawl_error e = {0};
-    strcpy(s.data.path, "/nonexistent/text");
-    spec_identity(&s, &identity);
-    assert_true(identity.failed);
-    bytes_close(&identity);
-    assert_int_not_equal(spec_identity_check(&s, "run: {}", 7, &e), PAWL_OK);
-    assert_one_line_with(&e, "/nonexistent/text");
-}
-
-/* --- what it is for --- */
-
-static void sizes_and_optimizer_reach_the_model(void **state) {
-    (void)state;
-    struct spec s = valid_spec();
-    assert_int_equal(spec_set(&s, "model.dropout=0.25", NULL), PAWL_OK);
-    assert_int_equal(spec_set(&s, "parallel.batch=3", NULL), PAWL_OK);
-    assert_int_equal(spec_set(&s, "run.seed=99", NULL), PAWL_OK);
-    assert_int_equal(spec_set(&s, "optimizer.warmup_steps=7", NULL), PAWL_OK);
-    struct gpt_config g = spec_gpt(&s);
-    assert_int_equal(g.layers, 8);
-    assert_int_equal(g.heads, 2);
-    assert_int_equal(g.width, 8);
-    assert_int_equal(g.context, 16);
-    assert_int_equal(g.vocabulary, 256);
-    assert_int_equal(g.batch, 3);
-    assert_true(g.tied && g.dropout == 0.25f && g.seed == 99);
-    struct adamw_config a = spec_adamw(&s);
-    assert_true(a.lr == 3e-4f && a.beta1 == 0.9f && a.beta2 == 0.95f && a.eps == 1e-8f &&
-                a.weight_decay == 0.1f);
-    assert_true(a.warmup_steps == 7 && a.decay_steps == 0 && a.lr_min == 0);
-}
-
-static void the_documentation_is_the_table(void **state) {
-    (void)state;
-    struct bytes help = {0}, file = {0};
-    spec_help(&help);
-    FILE *f = fopen(PAWL_SOURCE_DIR "/docs/spec.md", "rb");
-    assert_non_null(f);
-    for (int c; (c = fgetc(f)) != EOF;) bytes_put_u8(&file, (uint8_t)c);
-    fclose(f);
-    bytes_put_u8(&help, 0);
-    bytes_put_u8(&file, 0);
-    /* where they differ: pawl train --spec-help > docs/spec.md */
-    assert_string_equal((const char *)file.data, (const char *)help.data);
-    bytes_close(&help);
-    bytes_close(&file);
-}
-
-static void the_example_parses(void **state) {
-    (void)state;
-    struct spec s;
-    struct pawl_error e = {0};
-    char set[128];
-    snprintf(set, sizeof set, "data.path=%s", data_path);
-    const char *sets[] = {set};
-    if (spec_load(PAWL_SOURCE_DIR "/examples/text.yaml", sets, 1, &s, &e) != PAWL_OK) fail_msg("%s", e.text);
-    assert_int_equal(spec_ranks(&s), 8);
-    assert_int_equal(spec_contributions(&s), 16);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_spec_reads_with_defaults_for_what_it_leaves_out),
@@ -784,17 +411,6 @@ int main(void) {
         cmocka_unit_test(a_value_set_by_a_program_is_checked_like_one_read),
         cmocka_unit_test(folders_and_files_that_cannot_serve_are_refused),
         cmocka_unit_test(a_folder_in_folders_that_do_not_exist_yet_is_fine),
-        cmocka_unit_test(any_spec_reads_back_as_it_was_printed),
-        cmocka_unit_test(the_locale_of_the_program_changes_nothing),
-        cmocka_unit_test(a_resume_may_change_what_decides_no_weights),
-        cmocka_unit_test(a_resume_with_another_shape_seed_or_optimizer_is_foreign),
-        cmocka_unit_test(the_layout_may_change_while_the_global_batch_stays),
-        cmocka_unit_test(a_damaged_identity_is_no_identity),
-        cmocka_unit_test(a_field_that_an_older_identity_lacks_stands_for_its_default),
-        cmocka_unit_test(an_identity_without_readable_data_fails),
-        cmocka_unit_test(sizes_and_optimizer_reach_the_model),
-        cmocka_unit_test(the_documentation_is_the_table),
-        cmocka_unit_test(the_example_parses),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

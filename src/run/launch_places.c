@@ -1,0 +1,128 @@
+/* Who takes which place, and when: the policy of starting workers.
+ *
+ * A dead worker's place stays empty unless failure.respawn lets it be started again, or the coordinator has
+ * too few (NEED), or somebody joins. A worker that dies soon after it came flaps: its place is held off for
+ * 1, 2, 4, ... seconds, so that the others are not fenced again and again. */
+#include "base/clock.h"
+#include "run/launch_state.h"
+
+/* A death within this time of coming is a flap. */
+#define FLAP_NS INT64_C(10000000000)
+
+#define PAUSE_NS     INT64_C(1000000000)
+#define PAUSE_NS_MAX (64 * PAUSE_NS)
+
+static int64_t pause_after(uint32_t flaps) {
+    int64_t pause = PAUSE_NS;
+    for (uint32_t i = 1; i < flaps && pause < PAUSE_NS_MAX; i++) pause *= 2;
+    return flaps > 0 ? pause : 0;
+}
+
+static bool is_empty(const struct launch *l, uint32_t rank) { return l->workers[rank].process.pid <= 0; }
+
+static void tell_held(struct launch *l, uint32_t rank, int64_t pause_ns) {
+    struct json *j = progress_begin(l->progress, "held_off");
+    json_i64(j, "rank", rank);
+    json_i64(j, "times", l->workers[rank].flaps);
+    json_f64(j, "seconds", (double)pause_ns / 1e9);
+    progress_end(l->progress,
+                 "worker %u died soon after it came, %u times now: its place is held off for %.0f s", rank,
+                 l->workers[rank].flaps, (double)pause_ns / 1e9);
+}
+
+/* Whether it is to be started again by itself. */
+static bool respawns(const struct launch *l, const struct launch_worker *w) {
+    if (w->spoiled && !l->stopping) return true; /* each time an older step is tried: that ends */
+    return !w->left && !w->leaving && !l->stopping && w->respawned < l->spec.failure.respawn;
+}
+
+void places_exited(struct launch *l, uint32_t rank) {
+    struct launch_worker *w = &l->workers[rank];
+    int64_t now = clock_now_ns(), pause = pause_after(w->flaps);
+    if (w->left || w->leaving) {
+        w->flaps = 0;
+        return;
+    }
+    bool flapped = l->going && now - w->came_ns < FLAP_NS + pause;
+    /* The first death of a place says nothing yet: it may have come with the run a moment ago. */
+    bool first = w->came_ns < l->first_go_ns;
+    w->flaps = flapped && !first ? w->flaps + 1 : 0;
+    pause = pause_after(w->flaps);
+    w->hold_ns = now + pause;
+    w->due = respawns(l, w);
+    if (pause > 0) tell_held(l, rank, pause);
+}
+
+uint32_t places_free(const struct launch *l, int64_t now_ns, int64_t *hold_ns) {
+    *hold_ns = 0;
+    for (uint32_t r = 0; r < l->ranks; r++) {
+        const struct launch_worker *w = &l->workers[r];
+        if (!is_empty(l, r) || w->due) continue;
+        if (w->hold_ns <= now_ns) return r;
+        if (*hold_ns == 0 || w->hold_ns < *hold_ns) *hold_ns = w->hold_ns;
+    }
+    return LAUNCH_NONE;
+}
+
+static void start(struct launch *l, uint32_t rank, const char *why) {
+    struct pawl_error e;
+    pawl_code code = fleet_start_worker(l, rank, &e);
+    struct json *j = progress_begin(l->progress, code == PAWL_OK ? "worker_started" : "start_failed");
+    json_i64(j, "rank", rank);
+    json_text(j, "why", why);
+    if (code == PAWL_OK)
+        progress_end(l->progress, "worker %u is started: %s", rank, why);
+    else
+        progress_end(l->progress, "worker %u cannot be started: %s", rank, e.text);
+}
+
+/* As many as the run began with may be started for each return to a durable step that is allowed. */
+static bool may_start(const struct launch *l) {
+    return l->need_starts < l->spec.failure.restarts * spec_ranks(&l->spec);
+}
+
+static void fill(struct launch *l, int64_t now_ns) {
+    int64_t hold_ns;
+    while (l->needed > 0 && may_start(l) && !l->over) {
+        uint32_t rank = places_free(l, now_ns, &hold_ns);
+        if (rank == LAUNCH_NONE) return; /* held off: the next tick looks again */
+        l->needed--;
+        l->need_starts++;
+        start(l, rank, "too few workers are left");
+    }
+}
+
+void places_need(struct launch *l, uint32_t count, const char *why) {
+    uint32_t starting = 0, there = 0; /* starting: came already, and will be ready */
+    for (uint32_t r = 0; r < l->ranks; r++) {
+        bool here = !is_empty(l, r) && !l->workers[r].gone;
+        there += here;
+        starting += here && !l->workers[r].ready;
+    }
+    if (there == 0 && count < spec_ranks(&l->spec))
+        count = spec_ranks(&l->spec); /* all lost: as at the start */
+    l->needed = count > starting ? count - starting : 0;
+    struct json *j = progress_begin(l->progress, "need");
+    json_i64(j, "workers", count);
+    json_text(j, "why", why);
+    if (l->needed == 0)
+        progress_end(l->progress, NULL);
+    else if (may_start(l))
+        progress_end(l->progress, "%s: %u more workers are needed", why, l->needed);
+    else
+        progress_end(l->progress, "%s: %u more workers are needed: waiting %.0f s for pawl join %s", why,
+                     l->needed, l->spec.failure.wait_s, l->spec.run.dir);
+    fill(l, clock_now_ns());
+}
+
+void places_tick(struct launch *l, int64_t now_ns) {
+    for (uint32_t r = 0; r < l->ranks && !l->over; r++) {
+        struct launch_worker *w = &l->workers[r];
+        if (!w->due || now_ns < w->hold_ns) continue;
+        w->due = false;
+        if (!is_empty(l, r) || l->stopping) continue;
+        w->respawned += !w->spoiled;
+        start(l, r, "in the place of the one that was lost");
+    }
+    fill(l, now_ns);
+}

@@ -1,0 +1,383 @@
+/* See replan.h; how the parts fit together: replan_state.h. */
+#include "run/replan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "run/replan_state.h"
+
+/* With slow ranks a move changes what the planner was told of a role, so that it is asked again; it ends when
+ * nobody moves any more, or here. */
+#define TRIES 3u
+
+/* Of the likely next failures as many are planned ahead as the cache holds beside what is in use. */
+#define NEXT_MAX (REPLAN_KEPT_MAX - 16u)
+
+struct replan {
+    struct spec spec;
+    uint32_t ranks, stages;
+    struct replan_costs costs;
+    struct replan_ahead *ahead; /* null: no thread */
+    struct replan_cache cache;  /* without it */
+    /* The plan in use: */
+    uint32_t *role_of_rank; /* [ranks] */
+    uint32_t *own;          /* [ranks] */
+    bool *candidates;       /* [ranks] with a role, or spare */
+    bool *asked;            /* [ranks] of the last question */
+    uint64_t asked_generation;
+    bool *holds; /* [ranks * stages] */
+    struct replan_cast cast;
+    struct ir_plan *ir;  /* null: there is none yet */
+    uint64_t generation; /* of the costs for which ahead works, or for which it was compared */
+    uint32_t decided;    /* iterations since */
+    uint32_t looked;     /* iterations since ahead was told what to do */
+};
+
+/* ---- life ---- */
+
+static pawl_code no_memory(const struct replan *r, struct pawl_error *e) {
+    return error_set(e, PAWL_MEMORY, 0, "no memory to plan for %u ranks", r->ranks);
+}
+
+static pawl_code open_all(struct replan *r, bool background, struct pawl_error *e) {
+    r->role_of_rank = malloc(r->ranks * sizeof *r->role_of_rank);
+    r->own = malloc(r->ranks * sizeof *r->own);
+    r->candidates = calloc(r->ranks, sizeof *r->candidates);
+    r->asked = calloc(r->ranks, sizeof *r->asked);
+    r->holds = calloc((size_t)r->ranks * r->stages, sizeof *r->holds);
+    if (r->role_of_rank == NULL || r->own == NULL || r->candidates == NULL || r->asked == NULL ||
+        r->holds == NULL)
+        return no_memory(r, e);
+    for (uint32_t i = 0; i < r->ranks; i++) r->role_of_rank[i] = r->own[i] = UINT32_MAX;
+    pawl_code code = replan_costs_open(&r->costs, &r->spec, r->ranks, e);
+    return code == PAWL_OK && background ? replan_ahead_start(&r->spec, &r->ahead, e) : code;
+}
+
+pawl_code replan_new(const struct spec *spec, uint32_t ranks, bool background, struct replan **out,
+                     struct pawl_error *e) {
+    struct replan *r = calloc(1, sizeof *r);
+    if (r == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory to plan");
+    r->spec = *spec;
+    r->ranks = ranks;
+    r->stages = spec->parallel.stages;
+    pawl_code code = open_all(r, background, e);
+    if (code == PAWL_OK)
+        *out = r;
+    else
+        replan_free(r);
+    return code;
+}
+
+void replan_free(struct replan *r) {
+    if (r == NULL) return;
+    replan_ahead_stop(r->ahead);
+    replan_cache_close(&r->cache);
+    replan_costs_close(&r->costs);
+    replan_cast_close(&r->cast);
+    ir_plan_free(r->ir);
+    free(r->role_of_rank);
+    free(r->own);
+    free(r->candidates);
+    free(r->asked);
+    free(r->holds);
+    free(r);
+}
+
+void replan_plan_free(struct replan_plan *p) {
+    if (p == NULL) return;
+    ir_plan_free(p->ir);
+    free(p->rank_of_role);
+    free(p->holds);
+    free(p->own);
+    free(p->peak);
+    free(p);
+}
+
+/* ---- from the question to the answer ---- */
+
+static pawl_code find_kept(struct replan *r, const struct replan_request *q, struct replan_answer *out,
+                           bool *ahead, struct pawl_error *e) {
+    if (r->ahead != NULL) return replan_ahead_find(r->ahead, q, out, ahead, e);
+    return replan_cache_find(&r->cache, q, out, ahead, e);
+}
+
+/* Keeps a copy; the answer stays the caller's. */
+static void keep_copy(struct replan *r, struct replan_request *q, struct replan_answer *a) {
+    struct replan_answer copy;
+    struct pawl_error e;
+    if (replan_answer_copy(a, &copy, &e) != PAWL_OK) return;
+    if (r->ahead != NULL)
+        replan_ahead_keep(r->ahead, q, &copy);
+    else
+        replan_cache_put(&r->cache, q, &copy, false);
+}
+
+static pawl_code answer(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
+                        bool *ahead, struct pawl_error *e) {
+    struct replan_request q = {0};
+    struct replan_budget budget = {0};
+    pawl_code code = replan_request_make(cast, &r->costs, &q, e);
+    if (code == PAWL_OK) code = find_kept(r, &q, out, ahead, e);
+    if (code == PAWL_NOT_FOUND) {
+        *ahead = false;
+        code = replan_ask(&r->spec, &q, &budget, out, e);
+        if (code == PAWL_OK) keep_copy(r, &q, out);
+    }
+    replan_request_close(&q);
+    return code;
+}
+
+static bool any_slow(const struct replan *r, const struct replan_cast *cast) {
+    for (uint32_t i = 0; i < cast->pipelines * cast->stages; i++) {
+        uint32_t rank = cast->rank_of_role[i];
+        double slow = rank == IR_NONE ? 1 : replan_slow(&r->costs, rank);
+        if (slow < 1 || slow > 1) return true;
+    }
+    return false;
+}
+
+/* The planner's answer for the cast, which plays it afterwards. */
+static pawl_code settle(struct replan *r, const struct replan_question *q, struct replan_cast *cast,
+                        struct replan_answer *out, bool *ahead, struct pawl_error *e) {
+    *ahead = true;
+    for (uint32_t i = 0; i < TRIES; i++) {
+        bool before = *ahead;
+        replan_answer_close(out);
+        pawl_code code = answer(r, cast, out, ahead, e);
+        if (code != PAWL_OK) return code;
+        *ahead = *ahead && before;
+        replan_cast_move(cast, out->moves, out->move_count, q, &r->costs);
+        if (out->move_count == 0 || !any_slow(r, cast)) break;
+    }
+    replan_cast_keep_helpers(cast, out->ir, q, &r->costs);
+    return PAWL_OK;
+}
+
+static uint32_t count_candidates(const struct replan *r, const struct replan_question *q) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < r->ranks; i++) count += q->candidates[i];
+    return count;
+}
+
+static pawl_code cast_for(struct replan *r, const struct replan_question *q, struct replan_cast *out,
+                          struct pawl_error *e) {
+    struct replan_casting in = {.ranks = r->ranks,
+                                .pipelines = replan_pipelines(&r->spec, count_candidates(r, q)),
+                                .stages = r->stages,
+                                .question = q,
+                                .role_of_rank = r->role_of_rank};
+    return replan_cast_make(&in, out, e);
+}
+
+/* ---- the plan of ranks ---- */
+
+static pawl_code plan_alloc(const struct replan *r, uint32_t roles, struct replan_plan **out,
+                            struct pawl_error *e) {
+    struct replan_plan *p = calloc(1, sizeof *p);
+    if (p == NULL) return no_memory(r, e);
+    p->rank_of_role = malloc(roles * sizeof *p->rank_of_role);
+    p->own = malloc(r->ranks * sizeof *p->own);
+    p->holds = calloc((size_t)r->ranks * r->stages, sizeof *p->holds);
+    if (p->rank_of_role != NULL && p->own != NULL && p->holds != NULL) {
+        *out = p;
+        return PAWL_OK;
+    }
+    replan_plan_free(p);
+    return no_memory(r, e);
+}
+
+/* Who holds what: the list of each role, and every rank with a role the chunk of its stage. */
+static void fill_ranks(const struct replan *r, const struct replan_cast *cast, struct replan_plan *p) {
+    for (uint32_t i = 0; i < r->ranks; i++) p->own[i] = UINT32_MAX;
+    for (uint32_t i = 0; i < cast->pipelines * cast->stages; i++) {
+        uint32_t rank = p->rank_of_role[i] = cast->rank_of_role[i];
+        const struct ir_worker *w = &p->ir->workers[i];
+        if (rank == IR_NONE) continue;
+        p->own[rank] = i % cast->stages;
+        for (uint32_t k = 0; k < w->hold_count; k++) p->holds[(size_t)rank * r->stages + w->holds[k]] = true;
+        p->moves += r->own[rank] != UINT32_MAX && r->own[rank] != p->own[rank];
+    }
+}
+
+/* Takes the answer's lists over. */
+static pawl_code to_plan(const struct replan *r, const struct replan_cast *cast, struct replan_answer *a,
+                         struct replan_plan **out, struct pawl_error *e) {
+    pawl_code code = plan_alloc(r, cast->pipelines * cast->stages, out, e);
+    if (code != PAWL_OK) return code;
+    struct replan_plan *p = *out;
+    p->ir = a->ir;
+    p->peak = a->peak;
+    p->period = a->period;
+    p->period_s = a->period * a->unit_s;
+    a->ir = NULL;
+    a->peak = NULL;
+    fill_ranks(r, cast, p);
+    return PAWL_OK;
+}
+
+static pawl_code make(struct replan *r, const struct replan_question *q, struct replan_plan **out,
+                      struct pawl_error *e) {
+    struct replan_cast cast = {0};
+    struct replan_answer a = {0};
+    bool ahead = false;
+    pawl_code code = cast_for(r, q, &cast, e);
+    if (code == PAWL_OK) code = settle(r, q, &cast, &a, &ahead, e);
+    if (code == PAWL_OK) code = to_plan(r, &cast, &a, out, e);
+    if (code == PAWL_OK) (*out)->ahead = ahead;
+    replan_cast_close(&cast);
+    replan_answer_close(&a);
+    return code;
+}
+
+pawl_code replan_make(struct replan *r, const struct replan_question *q, struct replan_plan **out,
+                      uint32_t *need, struct pawl_error *e) {
+    uint32_t count = count_candidates(r, q);
+    *out = NULL;
+    *need = count < r->stages ? r->stages - count : 0;
+    if (*need > 0)
+        return error_set(e, PAWL_STAGE_LOST, 0, "%u workers are too few for %u stages: %u more are needed",
+                         count, r->stages, *need);
+    memcpy(r->asked, q->candidates, r->ranks * sizeof *r->asked);
+    r->asked_generation = r->costs.generation;
+    int64_t begin = r->ahead != NULL ? clock_now_ns() : 0;
+    if (r->ahead != NULL) replan_ahead_pause(r->ahead);
+    pawl_code code = make(r, q, out, e);
+    if (code == PAWL_OK && r->ahead != NULL) (*out)->planning_ms = (double)(clock_now_ns() - begin) * 1e-6;
+    return code;
+}
+
+pawl_code replan_join(struct replan *r, uint32_t rank, const struct replan_question *q, uint32_t *chunk,
+                      struct pawl_error *e) {
+    struct replan_plan *plan = NULL;
+    bool *candidates = malloc(r->ranks * sizeof *candidates);
+    *chunk = UINT32_MAX;
+    if (candidates == NULL) return no_memory(r, e);
+    memcpy(candidates, q->candidates, r->ranks * sizeof *candidates);
+    candidates[rank] = true;
+    struct replan_question joined = {.candidates = candidates, .has_state = q->has_state};
+    pawl_code code = make(r, &joined, &plan, e);
+    if (code == PAWL_OK) *chunk = plan->own[rank];
+    replan_plan_free(plan);
+    free(candidates);
+    return code;
+}
+
+/* ---- the plan in use, and what may come after it ---- */
+
+static void add_job(struct replan *r, const struct replan_cast *cast, enum replan_job_kind kind,
+                    struct replan_job *jobs, uint32_t *count) {
+    struct replan_job *j = &jobs[*count];
+    struct pawl_error e;
+    *j = (struct replan_job){.kind = kind};
+    pawl_code code = replan_request_make(cast, &r->costs, &j->request, &e);
+    if (code == PAWL_OK && kind != REPLAN_JOB_NEXT) code = ir_plan_copy(r->ir, &j->in_use, &e);
+    if (code == PAWL_OK)
+        ++*count;
+    else
+        replan_job_close(j);
+}
+
+/* Without `rank`, as the next fence would ask. */
+static void add_next(struct replan *r, uint32_t rank, struct replan_job *jobs, uint32_t *count) {
+    struct replan_question q = {.candidates = r->candidates, .has_state = r->holds};
+    struct replan_cast cast = {0};
+    struct pawl_error e;
+    r->candidates[rank] = false;
+    bool enough = count_candidates(r, &q) >= r->stages;
+    if (enough && cast_for(r, &q, &cast, &e) == PAWL_OK) add_job(r, &cast, REPLAN_JOB_NEXT, jobs, count);
+    r->candidates[rank] = true;
+    replan_cast_close(&cast);
+}
+
+/* Is it better now, what comes next, and a longer search. */
+static void look_ahead(struct replan *r) {
+    uint32_t count = 0;
+    struct replan_job *jobs = calloc(NEXT_MAX + 2, sizeof *jobs);
+    r->generation = r->costs.generation;
+    r->looked = 0;
+    if (jobs == NULL) return;
+    if (r->spec.parallel.replan) add_job(r, &r->cast, REPLAN_JOB_COMPARE, jobs, &count);
+    for (uint32_t i = 0; i < r->ranks && count <= NEXT_MAX; i++)
+        if (r->candidates[i]) add_next(r, i, jobs, &count);
+    if (r->spec.parallel.replan && r->spec.parallel.schedule >= PAWL_POLICY_ADAPTIVE)
+        add_job(r, &r->cast, REPLAN_JOB_SEARCH, jobs, &count);
+    replan_ahead_work(r->ahead, jobs, count);
+}
+
+/* Keeps the roles, and what they were made of. */
+static pawl_code remember(struct replan *r, const struct replan_plan *p, struct pawl_error *e) {
+    uint32_t roles = p->ir->pipelines * p->ir->stages;
+    struct replan_cast cast = {.pipelines = p->ir->pipelines, .stages = r->stages};
+    struct ir_plan *ir = NULL;
+    cast.rank_of_role = malloc(roles * sizeof *cast.rank_of_role);
+    pawl_code code = cast.rank_of_role != NULL ? ir_plan_copy(p->ir, &ir, e) : no_memory(r, e);
+    if (code != PAWL_OK) {
+        free(cast.rank_of_role);
+        return code;
+    }
+    memcpy(cast.rank_of_role, p->rank_of_role, roles * sizeof *cast.rank_of_role);
+    replan_cast_close(&r->cast);
+    ir_plan_free(r->ir);
+    r->cast = cast;
+    r->ir = ir;
+    return PAWL_OK;
+}
+
+void replan_used(struct replan *r, const struct replan_plan *p) {
+    struct pawl_error e;
+    for (uint32_t i = 0; i < r->ranks; i++) {
+        if (r->own[i] != p->own[i]) r->costs.rank[i].told = false; /* what it told was of another chunk */
+        r->own[i] = p->own[i];
+        r->role_of_rank[i] = UINT32_MAX;
+    }
+    for (uint32_t i = 0; i < p->ir->pipelines * p->ir->stages; i++)
+        if (p->rank_of_role[i] != UINT32_MAX) r->role_of_rank[p->rank_of_role[i]] = i;
+    memcpy(r->holds, p->holds, (size_t)r->ranks * r->stages * sizeof *r->holds);
+    memcpy(r->candidates, r->asked, r->ranks * sizeof *r->candidates);
+    r->generation = r->asked_generation;
+    r->decided = 0;
+    bool known = remember(r, p, &e) == PAWL_OK;
+    if (known && r->ahead != NULL) look_ahead(r);
+}
+
+void replan_measured(struct replan *r, uint32_t rank, const struct measure_report *m) {
+    replan_costs_told(&r->costs, r->own, r->ranks, rank, m);
+}
+
+void replan_exited(struct replan *r, uint32_t rank) { replan_costs_forget(&r->costs, rank); }
+
+/* Without the thread: asked here, once for every change of the costs. */
+static bool better_now(struct replan *r) {
+    struct replan_request q = {0};
+    struct replan_answer a = {0};
+    struct replan_budget budget = {.in_use = r->ir};
+    struct pawl_error e;
+    bool better = false;
+    r->generation = r->costs.generation;
+    if (replan_request_make(&r->cast, &r->costs, &q, &e) != PAWL_OK) return false;
+    if (replan_ask(&r->spec, &q, &budget, &a, &e) == PAWL_OK) {
+        better = a.former > 0 && a.period <= a.former * (1 - REPLAN_GAIN);
+        keep_copy(r, &q, &a);
+    }
+    replan_request_close(&q);
+    replan_answer_close(&a);
+    return better;
+}
+
+bool replan_better(struct replan *r) {
+    bool changed = r->generation != r->costs.generation, better = false;
+    if (r->ir == NULL) return false;
+    if (++r->looked >= REPLAN_PAUSE && changed && r->ahead != NULL) look_ahead(r);
+    if (++r->decided < REPLAN_PAUSE || !r->spec.parallel.replan) return false;
+    if (r->ahead != NULL)
+        better = replan_ahead_better(r->ahead);
+    else if (changed)
+        better = better_now(r);
+    if (better) r->decided = 0;
+    return better;
+}
+
+void replan_settle(struct replan *r) {
+    if (r->ahead != NULL) replan_ahead_settle(r->ahead);
+}

@@ -1,0 +1,172 @@
+/* The planner, asked for roles: a request is what decides its answer, so that equal requests may share one.
+ * Tested in tests/unit/run_replan_test.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/replan_state.h"
+
+/* ---- requests ---- */
+
+static pawl_code no_memory(struct pawl_error *e) {
+    return error_set(e, PAWL_MEMORY, 0, "no memory to ask for a plan");
+}
+
+/* The stages of a profile, with no workers of its own. */
+static pawl_code copy_profile(const struct pawl_profile *from, uint32_t roles, struct pawl_profile **out,
+                              struct pawl_error *e) {
+    pawl_code code = pawl_profile_uniform(from->stages, 1, 1, 1, 0, out, e);
+    if (code != PAWL_OK) return code;
+    memcpy((*out)->stage, from->stage, from->stages * sizeof *from->stage);
+    (*out)->memory_bytes = from->memory_bytes;
+    (*out)->link_bps = from->link_bps;
+    (*out)->host_bps = from->host_bps;
+    (*out)->worker = calloc(roles, sizeof *(*out)->worker);
+    return (*out)->worker != NULL ? PAWL_OK : no_memory(e);
+}
+
+pawl_code replan_request_make(const struct replan_cast *cast, const struct replan_costs *costs,
+                              struct replan_request *out, struct pawl_error *e) {
+    uint32_t roles = cast->pipelines * cast->stages;
+    *out = (struct replan_request){
+        .pipelines = cast->pipelines, .roles = roles, .generation = costs->generation};
+    out->dead = calloc(roles, sizeof *out->dead);
+    out->slow = calloc(roles, sizeof *out->slow);
+    pawl_code code = out->dead != NULL && out->slow != NULL ? PAWL_OK : no_memory(e);
+    if (code == PAWL_OK) code = copy_profile(costs->profile, roles, &out->profile, e);
+    if (code == PAWL_OK) out->profile->unit_s = costs->unit_s;
+    for (uint32_t i = 0; code == PAWL_OK && i < roles; i++) {
+        uint32_t rank = cast->rank_of_role[i];
+        out->dead[i] = rank == IR_NONE;
+        out->slow[i] = rank == IR_NONE ? 1 : replan_slow(costs, rank);
+        if (!(out->slow[i] > 1 || out->slow[i] < 1)) continue;
+        out->profile->worker[out->profile->worker_count++] =
+            (struct pawl_worker_cost){i / cast->stages, i % cast->stages, out->slow[i], 0};
+    }
+    if (code != PAWL_OK) replan_request_close(out);
+    return code;
+}
+
+pawl_code replan_request_copy(const struct replan_request *q, struct replan_request *out,
+                              struct pawl_error *e) {
+    *out = *q;
+    out->dead = malloc(q->roles * sizeof *out->dead);
+    out->slow = malloc(q->roles * sizeof *out->slow);
+    out->profile = NULL;
+    pawl_code code = out->dead != NULL && out->slow != NULL ? PAWL_OK : no_memory(e);
+    if (code == PAWL_OK) code = copy_profile(q->profile, q->roles, &out->profile, e);
+    if (code != PAWL_OK) {
+        replan_request_close(out);
+        return code;
+    }
+    memcpy(out->dead, q->dead, q->roles * sizeof *out->dead);
+    memcpy(out->slow, q->slow, q->roles * sizeof *out->slow);
+    out->profile->unit_s = q->profile->unit_s;
+    out->profile->worker_count = q->profile->worker_count;
+    memcpy(out->profile->worker, q->profile->worker, q->profile->worker_count * sizeof *q->profile->worker);
+    return PAWL_OK;
+}
+
+void replan_request_close(struct replan_request *q) {
+    free(q->dead);
+    free(q->slow);
+    pawl_profile_free(q->profile);
+    *q = (struct replan_request){0};
+}
+
+bool replan_request_same(const struct replan_request *a, const struct replan_request *b) {
+    return a->pipelines == b->pipelines && a->roles == b->roles && a->generation == b->generation &&
+           memcmp(a->dead, b->dead, a->roles * sizeof *a->dead) == 0 &&
+           memcmp(a->slow, b->slow, a->roles * sizeof *a->slow) == 0;
+}
+
+/* ---- answers ---- */
+
+static pawl_code list_dead(const struct replan_request *q, uint32_t stages, struct pawl_worker_at **out,
+                           uint32_t *count, struct pawl_error *e) {
+    *out = calloc(q->roles, sizeof **out);
+    *count = 0;
+    if (*out == NULL) return no_memory(e);
+    for (uint32_t i = 0; i < q->roles; i++)
+        if (q->dead[i]) (*out)[(*count)++] = (struct pawl_worker_at){i / stages, i % stages};
+    return PAWL_OK;
+}
+
+/* The same global batch, divided over more or fewer pipelines. */
+static void divide(const struct spec *spec, struct pawl_plan_request *r) {
+    uint64_t all = spec_contributions(spec);
+    r->microbatches = (uint32_t)((all + r->pipelines - 1) / r->pipelines);
+    r->total_microbatches = (uint32_t)all;
+}
+
+/* How long the plan in use takes by the costs of the new one. */
+static pawl_code time_former(const struct pawl_plan *plan, const struct ir_plan *in_use, double *out,
+                             struct pawl_error *e) {
+    struct sim_result times = {0};
+    pawl_code code = sim_run(in_use, plan->costs, plan->staggered, NULL, &times, e);
+    if (code == PAWL_OK) *out = (double)times.period / SIM_TICKS;
+    sim_result_close(&times);
+    return code;
+}
+
+/* Takes the lists out of the plan. */
+static pawl_code take(struct pawl_plan *plan, struct replan_answer *out, struct pawl_error *e) {
+    out->period = plan->summary.period;
+    out->ir = plan->ir;
+    out->moves = plan->moves;
+    out->move_count = plan->move_count;
+    plan->ir = NULL;
+    plan->moves = NULL;
+    out->peak = calloc((size_t)out->ir->pipelines * out->ir->stages, sizeof *out->peak);
+    return out->peak != NULL ? ir_check(out->ir, NULL, out->peak, e) : no_memory(e);
+}
+
+pawl_code replan_ask(const struct spec *spec, const struct replan_request *q,
+                     const struct replan_budget *budget, struct replan_answer *out, struct pawl_error *e) {
+    struct pawl_plan *plan = NULL;
+    struct pawl_worker_at *dead = NULL;
+    *out = (struct replan_answer){.unit_s = q->profile->unit_s};
+    struct pawl_plan_request r = {.pipelines = q->pipelines,
+                                  .stages = spec->parallel.stages,
+                                  .profile = q->profile,
+                                  .policy = spec->parallel.schedule,
+                                  .memory = spec->parallel.memory,
+                                  .search_s = budget->search_s,
+                                  .stop = budget->stop};
+    divide(spec, &r);
+    pawl_code code = list_dead(q, r.stages, &dead, &r.dead_count, e);
+    r.dead = dead;
+    if (code == PAWL_OK) code = pawl_plan_make(&r, &plan, e);
+    if (code == PAWL_OK && budget->in_use != NULL && budget->in_use->pipelines == q->pipelines)
+        code = time_former(plan, budget->in_use, &out->former, e);
+    if (code == PAWL_OK) code = take(plan, out, e);
+    pawl_plan_free(plan);
+    free(dead);
+    if (code != PAWL_OK) replan_answer_close(out);
+    return code;
+}
+
+void replan_answer_close(struct replan_answer *a) {
+    ir_plan_free(a->ir);
+    free(a->moves);
+    free(a->peak);
+    *a = (struct replan_answer){0};
+}
+
+pawl_code replan_answer_copy(const struct replan_answer *from, struct replan_answer *out,
+                             struct pawl_error *e) {
+    size_t roles = (size_t)from->ir->pipelines * from->ir->stages;
+    *out = *from;
+    out->ir = NULL;
+    out->moves = malloc((from->move_count + 1) * sizeof *out->moves);
+    out->peak = malloc(roles * sizeof *out->peak);
+    pawl_code code = ir_plan_copy(from->ir, &out->ir, e);
+    if (code == PAWL_OK && (out->moves == NULL || out->peak == NULL))
+        code = error_set(e, PAWL_MEMORY, 0, "no memory for a plan of %zu roles", roles);
+    if (code != PAWL_OK) {
+        replan_answer_close(out);
+        return code;
+    }
+    if (from->move_count > 0) memcpy(out->moves, from->moves, from->move_count * sizeof *out->moves);
+    memcpy(out->peak, from->peak, roles * sizeof *out->peak);
+    return PAWL_OK;
+}
