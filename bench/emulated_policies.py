@@ -13,8 +13,9 @@ several choices a rival makes, where it gets the best one.
   allow, at least half the stages; a shorter pipeline takes a worker from the longest), the batch is dealt so that
   the slowest pipeline ends soonest, 1F1B, barrier.
 - `Bamboo`: the best of four: as deep as at first, or half as deep again, each with the dead replaced by regrouping into
-  whole pipelines or with the predecessor doing two stages; the batch dealt evenly, 1F1B, barrier. Its redundant forward
-  is taken as hidden in bubbles, in the row below executed after every forward, as where there are none.
+  whole pipelines or with the predecessor doing two stages; the batch dealt evenly, 1F1B, barrier. Each worker also
+  does its successor's forward for every micro-batch, while it waits for the next gradient (its eager mode): a bubble hides
+  it where there is one. `Bamboo, all hidden`: as if that never cost anything.
 
 Of a rival each pipeline that differs is trained as a job of its own, and the slowest decides. Left out, all in
 the rivals' favour: their sums over replicas, Bamboo's doubled weights in memory, the noise of many processes on one machine,
@@ -47,14 +48,14 @@ def draw_dead(shape, seed):
 
 
 def deal_layers(stages, start_stages):
-    """Cost of each stage, in units: a stage of the starting shape is 1."""
+    """Forward, input- and weight-gradient of each stage, in units: those of a stage of the starting shape are 1."""
     each, more = divmod(LAYERS, stages)
-    return [(each + (s < more)) * start_stages / LAYERS for s in range(stages)]
+    return [((each + (s < more)) * start_stages / LAYERS,) * 3 for s in range(stages)]
 
 
 def estimate(costs, microbatches):
     """1F1B with a barrier: only to choose by."""
-    return (microbatches - 1) * max(costs) + sum(costs)
+    return (microbatches - 1) * max(map(sum, costs)) + sum(map(sum, costs))
 
 
 class Rival:
@@ -66,7 +67,7 @@ class Rival:
     def estimate(self):
         return max(estimate(costs, m) for costs, m in self.pipelines)
 
-    def period_s(self, options, forward=1.0):
+    def period_s(self, options):
         """Each kind of pipeline a job of its own; those that cannot be the slowest are not run."""
         kinds = {(tuple(costs), m) for costs, m in self.pipelines}
         worst = max(estimate(c, m) for c, m in kinds)
@@ -74,8 +75,8 @@ class Rival:
         for costs, m in sorted(kinds):
             if estimate(costs, m) < 0.9 * worst:
                 continue
-            job = Job(options.build, (1, len(costs), m), [(c * forward, c, c) for c in costs], options.unit_ms / 1000,
-                      parallel__schedule="1f1b", parallel__barrier="true", parallel__replan="false")
+            job = Job(options.build, (1, len(costs), m), costs, options.unit_ms / 1000, parallel__schedule="1f1b",
+                      parallel__barrier="true", parallel__replan="false")
             periods.append(job.run(STEPS).stretches[-1].period_s())
         return max(periods)
 
@@ -103,27 +104,29 @@ def doubled_up(costs, lost):
     """The predecessor does a lost stage too; the last one does the first's."""
     left = list(costs)
     for s in sorted(lost, reverse=True):
-        left[s - 1] += left[s]
+        left[s - 1] = tuple(a + b for a, b in zip(left[s - 1], left[s]))
         del left[s]
     return left
 
 
-def bamboo(shape, dead, total):
+def bamboo(shape, dead, total, hidden):
     pipelines, stages = shape
     workers = pipelines * stages
     alive = workers - len(dead)
     lost = [p * stages + s for p, s in dead]
-    choices = []
+    choices, name = [], "Bamboo, all hidden" if hidden else "Bamboo"
     for depth in {stages, math.ceil(1.5 * stages)}:
         costs = deal_layers(depth, stages)
+        if not hidden:  # after the gradient has been sent on: it delays nobody else but by making this stage longer
+            costs = [(f, i, w + costs[(s + 1) % depth][0]) for s, (f, i, w) in enumerate(costs)]
         whole, first = alive // depth, workers // depth
         if whole > 0:
-            choices.append(Rival(f"Bamboo, {whole} x {depth}", [(costs, math.ceil(total / whole))] * whole))
+            choices.append(Rival(f"{name}, {whole} x {depth}", [(costs, math.ceil(total / whole))] * whole))
         m = math.ceil(total / first)
         hit = [[w % depth for w in lost if w // depth == p] for p in range(first)]
         near = any(abs(a - b) == 1 for h in hit for a in h for b in h)
         if not near and max(map(len, hit)) < depth:
-            choices.append(Rival(f"Bamboo, {first} x {depth}, doubled up", [(doubled_up(costs, h), m) for h in hit]))
+            choices.append(Rival(f"{name}, {first} x {depth}, doubled up", [(doubled_up(costs, h), m) for h in hit]))
     return min(choices, key=Rival.estimate)
 
 
@@ -145,10 +148,8 @@ def measure(options, shape, microbatches):
     rows.append(("fault-scaled", free * workers / (workers - len(dead))))
     for policy, barrier in (("adaptive", True), ("recycle", False), ("pawl", False)):
         rows.append((policy, train(options, shape, microbatches, policy, dead, barrier)))
-    for rival in (oobleck(shape, dead, total), bamboo(shape, dead, total)):
+    for rival in (oobleck(shape, dead, total), bamboo(shape, dead, total, False), bamboo(shape, dead, total, True)):
         rows.append((rival.name, rival.period_s(options)))
-        if rival.name.startswith("Bamboo"):
-            rows.append((f"{rival.name}, redundant forward executed", rival.period_s(options, forward=2.0)))
     if not options.quick:
         rows.append(("pawl, nobody dead", train(options, shape, microbatches, "pawl", [], False)))
     pawl = dict(rows)["pawl"]

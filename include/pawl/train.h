@@ -2,9 +2,11 @@
  *
  * pawl_train starts a coordinator and one worker process per (pipeline, stage) of the spec, trains until
  * the wanted step and returns. Called again with the same spec it resumes at the newest durable step. The
- * weights after step k are the same bits whatever failed on the way (docs/promises.md).
+ * weights after step k are the same bits whatever failed on the way (docs/promises.md): workers, the
+ * coordinator, all replicas of a stage; workers may come and leave meanwhile (docs/resilience.md).
  * Blocks; call from one thread per run folder (a second one gets BUSY). Installs no signal handlers except
- * while it runs: SIGINT and SIGTERM end the run cleanly (save, then return). */
+ * while it runs: SIGINT and SIGTERM end the run cleanly (save, then return; CANCELLED when failure.grace_s
+ * was too short for that). */
 #ifndef PAWL_TRAIN_H
 #define PAWL_TRAIN_H
 
@@ -26,7 +28,8 @@ struct pawl_train_options { /* all zero but spec_path is valid */
     const char *log_path;       /* JSON lines, also appended to run.dir/log.jsonl; null: only there */
     bool from_scratch;          /* start at step 0 although the folder has lost all it had saved */
     bool quiet;                 /* no progress on the standard error output */
-    const char *worker_program; /* run as `worker_program worker FD`; null: the running executable */
+    const char *worker_program; /* run as `worker_program worker FD` and `... coordinate FD`; null: the
+                                   running executable */
 };
 
 struct pawl_train_report {
@@ -40,11 +43,18 @@ struct pawl_train_report {
     double tokens_per_s;          /* of this call, set-up aside */
     uint64_t tokens;
     uint64_t failures;          /* workers lost in this call */
-    uint64_t iterations_redone; /* because of failures: broken by one in this call, or lost before a resume */
+    uint64_t joins, leaves;     /* workers that came in, and that left without loss */
+    uint64_t iterations_redone; /* because of failures: broken by one in this call, or lost */
     uint64_t iterations_undone; /* begun from a step that then was clipped, skipped or summed again */
     uint64_t last_durable_step;
     uint64_t saves, saves_skipped, saves_failed;
-    uint64_t restarts; /* from the newest durable step, because a stage lost every replica */
+    uint64_t restores;        /* returns to the newest durable step, because a stage lost every replica */
+    uint64_t lost_iterations; /* that were final, and had to be done again after a restore or this resume */
+    double lost_seconds;      /* of work in them */
+    uint64_t contributions_kept, contributions_redone; /* of iterations that failures broke (micro-batch x
+                                                          chunk): saved, and computed again */
+    uint64_t coordinator_restarts;
+    uint64_t replans; /* for a better plan, without a failure */
     double seconds;
 };
 
@@ -53,6 +63,26 @@ pawl_code pawl_train(const struct pawl_train_options *options, struct pawl_train
 
 /* Body of a worker process; `channel` is the descriptor its launcher passed. Returns the exit code. */
 int pawl_train_worker(int channel);
+
+/* Body of the coordinator's process, likewise. */
+int pawl_train_coordinator(int channel);
+
+/* ---- a run that is going on in `run_dir`, from another process of the same user and machine ----
+ * NOT_FOUND when none is. `text` (from malloc, the caller frees it) is what the launcher says. */
+
+/* Save the next step, then end, as SIGTERM to the launcher does; returns at once. */
+pawl_code pawl_train_stop(const char *run_dir, char **text, struct pawl_error *e);
+/* The worker's work is planned anew, then it leaves without loss; returns when it has. If the run cannot do
+ * without it, the run is saved and ends. ARGUMENT: there is no such worker. */
+pawl_code pawl_train_drain(const char *run_dir, uint32_t rank, char **text, struct pawl_error *e);
+/* Who is there, which step, in which phase, since when without progress: a table, or JSON
+ * (docs/formats/run.md). */
+pawl_code pawl_train_status(const char *run_dir, bool json, char **text, struct pawl_error *e);
+/* Take an empty place as a worker: then call pawl_train_worker(*channel) in this process, which is in the
+ * launcher's working folder from here on. `tell` (may be null) hears what there is to wait for. BUSY: all
+ * places are taken. */
+pawl_code pawl_train_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *channel,
+                          struct pawl_error *e);
 
 /* The rest returns text from malloc, which the caller frees, or null without memory. */
 

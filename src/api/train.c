@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "api/train_profile.h"
+#include "run/admin.h"
+#include "run/link.h"
 #include "run/worker_main.h"
 
 pawl_code pawl_train(const struct pawl_train_options *options, struct pawl_train_report *report,
@@ -17,3 +19,22 @@ pawl_code pawl_train(const struct pawl_train_options *options, struct pawl_train
 }
 
 int pawl_train_worker(int channel) { return worker_main(channel); }
+
+int pawl_train_coordinator(int channel) { return link_coordinate(channel); }
+
+pawl_code pawl_train_stop(const char *run_dir, char **text, struct pawl_error *e) {
+    return admin_ask(run_dir, &(struct admin_frame){.kind = ADMIN_STOP}, text, e);
+}
+
+pawl_code pawl_train_drain(const char *run_dir, uint32_t rank, char **text, struct pawl_error *e) {
+    return admin_ask(run_dir, &(struct admin_frame){.kind = ADMIN_DRAIN, .rank = rank}, text, e);
+}
+
+pawl_code pawl_train_status(const char *run_dir, bool json, char **text, struct pawl_error *e) {
+    return admin_ask(run_dir, &(struct admin_frame){.kind = ADMIN_STATUS, .json = json}, text, e);
+}
+
+pawl_code pawl_train_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *channel,
+                          struct pawl_error *e) {
+    return admin_join(run_dir, tell, rank, channel, e);
+}

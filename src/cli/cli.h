@@ -14,6 +14,11 @@ int cli_train(int argc, char **argv);
 int cli_train_help(FILE *out);
 int cli_chaos(int argc, char **argv);
 int cli_chaos_help(FILE *out);
+int cli_join(int argc, char **argv);
+int cli_drain(int argc, char **argv);
+int cli_stop(int argc, char **argv);
+int cli_status(int argc, char **argv);
+int cli_attend_help(const char *command, FILE *out); /* of those four */
 int cli_plan(int argc, char **argv);
 int cli_plan_help(FILE *out);
 int cli_sim(int argc, char **argv);

@@ -14,6 +14,10 @@ static int print_help(FILE *out) {
                  "\n"
                  "  train SPEC.yaml   train, or resume, the run that a spec describes\n"
                  "  chaos SPEC.yaml   run it under random faults, and check every promise\n"
+                 "  join RUN_DIR      give the run that is going on there one more worker\n"
+                 "  drain RUN_DIR RANK  let a worker leave it without loss\n"
+                 "  stop RUN_DIR      save it and end it\n"
+                 "  status RUN_DIR    who is there, which step, who makes no progress\n"
                  "  plan              the best schedule of a cluster, also with machines missing\n"
                  "  sim               what failures over time cost under each policy\n"
                  "  ckpt SUBCOMMAND   look at checkpoints (ls, info, verify, export, diff, rollback, gc),\n"
@@ -37,24 +41,29 @@ static int print_version(void) {
     return fflush(stdout) == 0 ? 0 : cli_error(PAWL_IO, "writing the version: %s", strerror(errno));
 }
 
+static const char *const attending[] = {"join", "drain", "stop", "status", NULL};
+
 static int help(int argc, char **argv) {
     if (argc < 2) return print_help(stdout);
     if (strcmp(argv[1], "train") == 0) return cli_train_help(stdout);
     if (strcmp(argv[1], "chaos") == 0) return cli_chaos_help(stdout);
+    for (const char *const *name = attending; *name != NULL; name++)
+        if (strcmp(argv[1], *name) == 0) return cli_attend_help(*name, stdout);
     if (strcmp(argv[1], "plan") == 0) return cli_plan_help(stdout);
     if (strcmp(argv[1], "sim") == 0) return cli_sim_help(stdout);
     if (strcmp(argv[1], "ckpt") == 0) return cli_ckpt_help(argc - 1, argv + 1);
     return cli_error(PAWL_ARGUMENT, "there is no command \"%s\": see pawl help", argv[1]);
 }
 
-/* Started by the launcher, not by people: `pawl worker FD`. */
-static int worker(int argc, char **argv) {
+/* Started by the launcher, not by people: `pawl worker FD`, `pawl coordinate FD`. */
+static int child(int argc, char **argv, int (*body)(int channel)) {
     char *end = NULL;
     errno = 0;
     long fd = argc == 2 ? strtol(argv[1], &end, 10) : -1;
     if (argc != 2 || errno != 0 || *argv[1] == 0 || *end != 0 || fd < 0 || fd > 1 << 20)
-        return cli_error(PAWL_ARGUMENT, "worker is started by pawl train, with the number of a descriptor");
-    return pawl_train_worker((int)fd);
+        return cli_error(PAWL_ARGUMENT, "%s is started by pawl train, with the number of a descriptor",
+                         argv[0]);
+    return body((int)fd);
 }
 
 /* A file that pawl opens must not become its standard output because that was closed. The lowest free number
@@ -77,7 +86,12 @@ static int run(int argc, char **argv) {
     if (strcmp(command, "plan") == 0) return cli_plan(argc - 1, argv + 1);
     if (strcmp(command, "sim") == 0) return cli_sim(argc - 1, argv + 1);
     if (strcmp(command, "ckpt") == 0) return cli_ckpt(argc - 1, argv + 1);
-    if (strcmp(command, "worker") == 0) return worker(argc - 1, argv + 1);
+    if (strcmp(command, "join") == 0) return cli_join(argc - 1, argv + 1);
+    if (strcmp(command, "drain") == 0) return cli_drain(argc - 1, argv + 1);
+    if (strcmp(command, "stop") == 0) return cli_stop(argc - 1, argv + 1);
+    if (strcmp(command, "status") == 0) return cli_status(argc - 1, argv + 1);
+    if (strcmp(command, "worker") == 0) return child(argc - 1, argv + 1, pawl_train_worker);
+    if (strcmp(command, "coordinate") == 0) return child(argc - 1, argv + 1, pawl_train_coordinator);
     if (strcmp(command, "help") == 0) return help(argc - 1, argv + 1);
     if (strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0) return print_help(stdout);
     if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0 || strcmp(command, "-V") == 0)

@@ -69,8 +69,15 @@ void cli_summary(const struct pawl_train_report *r, const char *report_path, FIL
             r->first_step, r->resumed ? " (resumed)" : "", r->seconds);
     fprintf(out, "loss               %s -> %s\n", first, last);
     fprintf(out, "tokens/s           %.0f\n", r->tokens_per_s);
-    fprintf(out, "failures survived  %" PRIu64 ", iterations redone %" PRIu64 ", restarts %" PRIu64 "\n",
-            r->failures, r->iterations_redone, r->restarts);
+    fprintf(out, "failures survived  %" PRIu64 ", joins %" PRIu64 ", leaves %" PRIu64 "\n", r->failures,
+            r->joins, r->leaves);
+    fprintf(out, "done again         %" PRIu64 " iterations, %" PRIu64 " micro-batches; kept %" PRIu64 "\n",
+            r->iterations_redone, r->contributions_redone, r->contributions_kept);
+    if (r->restores > 0 || r->lost_iterations > 0)
+        fprintf(out, "lost               %" PRIu64 " iterations, %.1f s of work, in %" PRIu64 " returns\n",
+                r->lost_iterations, r->lost_seconds, r->restores);
+    if (r->coordinator_restarts > 0)
+        fprintf(out, "coordinators       %" PRIu64 " replaced\n", r->coordinator_restarts);
     fprintf(out, "saves              %" PRIu64 ", skipped %" PRIu64 ", failed %" PRIu64 "\n", r->saves,
             r->saves_skipped, r->saves_failed);
     fprintf(out, "newest durable     step %" PRIu64 "\n", r->last_durable_step);

@@ -49,7 +49,9 @@ static void fill_pair(struct coord *c, uint32_t rank, uint32_t chunk, const stru
         pair->source = source_of(c, rank, chunk, reduced);
         COORD_MUST(pair->source != COORD_NOBODY);
     }
-    if (keeps_work(c, at, go)) flags |= COORD_KEEP_WORK;
+    /* Where the gradient is there nothing is added any more; that no pair keeps its sums tells everybody so.
+     */
+    if ((go->settle || !reduced) && keeps_work(c, at, go)) flags |= COORD_KEEP_WORK;
     pair->flags = (uint8_t)flags;
 }
 

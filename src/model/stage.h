@@ -97,12 +97,17 @@ struct stage_ops {
     void (*pause)(struct stage *stage, enum stage_pause what);
 };
 
+static inline void stage_pause(struct stage *stage, enum stage_pause what) {
+    if (stage->ops->pause != NULL) stage->ops->pause(stage, what);
+}
+
 /* Contributions to a tensor's sum in a step: micro-batches, twice that where a tensor is used twice. */
 uint64_t stage_tensor_contributions(const struct stage *stage, uint32_t tensor);
 
 /* Version buffers for a stage: zeroed, exponents as before any gradient is known; one region, page-aligned,
  * each section on a MEM_ALIGN boundary. */
 pawl_code version_init(struct version *v, const struct stage *stage, struct pawl_error *e);
+void version_reset(struct version *v, const struct stage *stage); /* a used buffer, as new */
 void version_close(struct version *v);
 
 #endif

@@ -29,9 +29,18 @@ pawl_code version_init(struct version *v, const struct stage *stage, struct pawl
     v->exp_avg = (float *)(region + section);
     v->exp_avg_sq = (float *)(region + 2 * section);
     v->exponents = (int32_t *)(region + sections);
+    version_reset(v, stage);
+    return PAWL_OK;
+}
+
+void version_reset(struct version *v, const struct stage *stage) {
+    v->number = v->updates = 0;
+    size_t bytes = (size_t)stage->param_count * sizeof(float);
+    memset(v->params, 0, bytes);
+    memset(v->exp_avg, 0, bytes);
+    memset(v->exp_avg_sq, 0, bytes);
     for (uint32_t t = 0; t < stage->tensor_count; t++)
         v->exponents[t] = gradsum_exponent_first(stage_tensor_contributions(stage, t));
-    return PAWL_OK;
 }
 
 void version_close(struct version *v) {

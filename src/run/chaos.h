@@ -36,6 +36,7 @@ struct chaos_call {
     const char *run_dir;
     const struct chaos_plan *plan; /* null: undisturbed */
     double limit_s;                /* a call that lasts longer is stuck */
+    double gone_s;                 /* a process that is still there so long after its end is left behind */
 };
 struct chaos_end {
     bool stuck;     /* was ended by us */

@@ -17,9 +17,6 @@
 #include "base/clock.h"
 #include "run/chaos.h"
 
-/* How long the kernel may take to tear down what has been killed, loaded machines and sanitizers included. */
-#define GONE_NS 30000000000
-
 /* ---- arguments ---- */
 
 struct arguments {
@@ -128,8 +125,8 @@ static void kill_session(pid_t session) {
     kill(-session, SIGKILL);
 }
 
-static bool session_ends(pid_t session) {
-    for (int64_t end = clock_now_ns() + GONE_NS; session_lives(session); usleep(5000))
+static bool session_ends(pid_t session, double gone_s) {
+    for (int64_t end = clock_now_ns() + (int64_t)(gone_s * 1e9); session_lives(session); usleep(5000))
         if (clock_now_ns() > end) return false;
     return true;
 }
@@ -164,7 +161,7 @@ static void read_last_line(int fd, char *out, size_t size) {
     while (end > 0 && (text[end - 1] == '\n' || text[end - 1] == ' ')) end--;
     text[end] = 0;
     const char *line = strrchr(text, '\n');
-    snprintf(out, size, "%s", line != NULL ? line + 1 : text);
+    snprintf(out, size, "%.*s", (int)size - 1, line != NULL ? line + 1 : text);
 }
 
 pawl_code chaos_call(const struct chaos_call *c, struct chaos_end *end, struct pawl_error *e) {
@@ -180,7 +177,7 @@ pawl_code chaos_call(const struct chaos_call *c, struct chaos_end *end, struct p
     if (code == PAWL_OK) {
         wait_for(child, c->limit_s, end);
         /* Whoever killed the launcher killed it a moment ago: its workers get their own moment. */
-        end->orphan = !session_ends(child);
+        end->orphan = !session_ends(child, c->gone_s);
         if (end->orphan) kill_session(child);
         read_last_line(errors, end->last, sizeof end->last);
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "run/conduct_state.h"
 
 /* ---- life ---- */
@@ -87,8 +88,12 @@ static void tell_members(struct conduct *c, const struct message *m) {
 
 static void tell_prepare(struct conduct *c, const struct coord_action *a) {
     uint32_t both[2] = {a->rank, a->peer};
-    struct message m = {
-        .kind = MESSAGE_PREPARE, .rank = a->rank, .peer = a->peer, .chunk = a->chunk, .version = a->version};
+    struct message m = {.kind = MESSAGE_PREPARE,
+                        .rank = a->rank,
+                        .peer = a->peer,
+                        .chunk = a->chunk,
+                        .view = coord_view(c->coord),
+                        .version = a->version};
     conduct_introduce(c, both, 2);
     conduct_tell(c, both, 2, &m);
 }
@@ -114,7 +119,10 @@ static void fence(struct conduct *c, const struct coord_action *a) {
     struct message m = {.kind = MESSAGE_FENCE, .view = a->view};
     struct conduct_note note = {.kind = CONDUCT_NOTE_FENCE, .view = a->view, .why = fence_why(c)};
     conduct_claims_clear(c);
-    tell_members(c, &m);
+    /* Also to nobody: the launcher learns the view, which another coordinator must go beyond. */
+    uint32_t count = list_members(c);
+    c->hooks.send(c->hooks.context, c->list, count, &m);
+    fault_arrive(FAULT_COORD_FENCE);
     c->hooks.note(c->hooks.context, &note);
 }
 
@@ -147,7 +155,14 @@ static void carry_out(struct conduct *c, const struct coord_action *a) {
                         .parts = a->parts};
     switch (a->kind) {
     case COORD_DECIDE:
+        fault_arrive(FAULT_COORD_DECIDE);
+        tell_members(c, &m);
+        fault_arrive(FAULT_COORD_DECIDED);
+        return;
     case COORD_DURABLE:
+        fault_arrive(FAULT_COORD_DURABLE);
+        tell_members(c, &m);
+        return;
     case COORD_FORGET:
         tell_members(c, &m);
         return;
@@ -162,14 +177,17 @@ static void carry_out(struct conduct *c, const struct coord_action *a) {
         c->hooks.find(c->hooks.context, a->view);
         return;
     case COORD_PLAN:
+        fault_arrive(FAULT_COORD_PLAN);
         c->plan_asked = true;
         return;
     case COORD_GO:
+        fault_arrive(FAULT_COORD_GO);
         conduct_go(c, a, c->list, list_members(c));
         return;
     case COORD_SAVE:
         m.kind = MESSAGE_SAVE;
         conduct_tell(c, &a->rank, 1, &m);
+        fault_arrive(FAULT_COORD_SAVE);
         return;
     case COORD_PREPARE_FOR:
         c->rank[a->rank].asked_join = true;
@@ -378,6 +396,10 @@ void conduct_message(struct conduct *c, uint32_t rank, const struct message *m, 
 }
 
 void conduct_started(struct conduct *c, uint32_t rank, int64_t now_ns) {
+    if (rank >= c->ranks) return;
+    struct conduct_note known = {.kind = CONDUCT_NOTE_KNOWN, .action = {.rank = rank}};
+    c->rank[rank].at = (struct message_at){0};
+    c->hooks.note(c->hooks.context, &known);
     step(c, (struct coord_event){.kind = COORD_STARTED, .now_ns = now_ns, .rank = rank});
 }
 
@@ -393,7 +415,6 @@ void conduct_exit(struct conduct *c, uint32_t rank, int64_t now_ns) {
     r->asked_join = r->had_go = false;
     replan_exited(c->replan, rank);
     step(c, (struct coord_event){.kind = COORD_EXIT, .now_ns = now_ns, .rank = rank});
-    r->at = (struct message_at){0};
 }
 
 void conduct_found(struct conduct *c, uint64_t view, uint64_t version, uint64_t resume_incarnation,

@@ -14,8 +14,16 @@
 
 enum conduct_end { CONDUCT_RUNNING, CONDUCT_FINISHED, CONDUCT_STOPPED };
 
-/* Notes besides coord's actions: what the driver knows and coord does not. */
-enum conduct_note_kind { CONDUCT_NOTE_ACTION, CONDUCT_NOTE_PLAN, CONDUCT_NOTE_SALVAGE, CONDUCT_NOTE_FENCE };
+/* Notes besides coord's actions: what the driver knows and coord does not. KNOWN: one conduct_started of
+ * action.rank was heard. What was sent to that rank (or said of it) before is meant for whoever was there
+ * before, and must not reach the process that is there now. */
+enum conduct_note_kind {
+    CONDUCT_NOTE_ACTION,
+    CONDUCT_NOTE_PLAN,
+    CONDUCT_NOTE_SALVAGE,
+    CONDUCT_NOTE_FENCE,
+    CONDUCT_NOTE_KNOWN
+};
 struct conduct_note {
     enum conduct_note_kind kind;
     struct coord_action action; /* ACTION; its `why` lives until the hook returns */

@@ -1,11 +1,12 @@
-/* The launcher: one process a worker, the coordinator in its loop, resume, restart, report.
+/* The launcher: one process a worker, one for the coordinator, and what joins them for the life of a run.
  *
- *   spec ─► run folder ─► newest complete step ─► workers ─► conduct ... ─► finished ─► digest ─► report
- *               ▲                                                   │ a stage lost every replica
- *               └───────────────────────────────────────────────────┘
+ *   spec ─► run folder ─► newest durable step ─► coordinator, workers ─► ... ─► finished ─► digest ─► report
  *
- * A worker's death is seen by its pidfd and its channel; the launcher's own death takes its workers along
- * (parent-death signal). SIGINT and SIGTERM: save, then end; a second one ends at once. */
+ * It passes frames between the coordinator and the workers (run/link.h), starts another coordinator when one
+ * dies, starts and takes in workers, looks for the step to go back to when a stage has lost every replica,
+ * and is the one place that logs and counts. A worker's death is seen by its channel and its pidfd at once;
+ * the launcher's own death takes its processes along (parent-death signal). SIGINT, SIGTERM, a file named
+ * STOP in the run folder, pawl stop: save, then end; a second signal ends at once. */
 #ifndef RUN_LAUNCH_H
 #define RUN_LAUNCH_H
 
@@ -13,10 +14,7 @@
 
 #include "run/measure.h"
 
-/* Restarts from the newest durable step without a newer step becoming durable in between. */
-#define LAUNCH_RESTARTS_MAX 3
-
-/* What the workers measured in the call, by rank; a rank that was lost has iterations 0. */
+/* What the workers measured in the call, by role (pipeline * stages + stage); iterations 0: unknown. */
 struct launch_measured {
     char name[64]; /* of the model: its sizes */
     uint32_t pipelines, stages, layers;

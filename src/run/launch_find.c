@@ -213,7 +213,7 @@ static pawl_code start_look(struct launch *l, struct pawl_error *e) {
     struct launch_find *f = l->find;
     for (uint32_t r = 0; r < l->ranks; r++)
         f->alive[r] = l->workers[r].process.pid > 0 && !l->workers[r].gone;
-    f->below = UINT64_MAX;
+    f->below = l->find_below;
     f->needs_one = l->has_durable || (l->dir.had_durable && !l->options->from_scratch);
     f->look_view = f->view;
     if (f->fd < 0) {

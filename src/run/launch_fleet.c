@@ -94,10 +94,10 @@ pawl_code fleet_init(struct launch *l, struct pawl_error *e) {
 }
 
 void fleet_close(struct launch *l) {
+    admin_close(l);
+    if (l->workers != NULL && l->progress != NULL) witness_close(l);
     if (l->workers != NULL) fleet_end(l, false);
     find_close(l);
-    admin_close(l);
-    witness_close(l);
     if (l->epoll_fd >= 0) close(l->epoll_fd);
     if (l->signal_fd >= 0) close(l->signal_fd);
     for (uint32_t r = 0; l->workers != NULL && r < l->ranks; r++) {
@@ -167,7 +167,7 @@ pawl_code fleet_spawn(struct launch *l, const char *command, struct launch_proce
 static pawl_code send_faults(struct launch *l, uint32_t rank, struct pawl_error *e) {
     const struct inject *fault;
     uint32_t at = 0;
-    pawl_code code = PAWL_OK;
+    pawl_code code = inject_set_read(&l->injects, l->spec.run.dir, e);
     while (code == PAWL_OK && (fault = inject_for_rank(&l->injects, rank, &at)) != NULL) {
         struct message m = {.kind = MESSAGE_INJECT, .iteration = fault->step - 1, .text = fault->text};
         code = channel_send(l->workers[rank].process.channel, &m, e);
@@ -201,6 +201,7 @@ static pawl_code settle_in(struct launch *l, uint32_t rank, const struct launch_
                                 .beat_ns = now,
                                 .progress_ns = now,
                                 .came_ns = now,
+                                .unknown = old.unknown,
                                 .respawned = old.respawned,
                                 .flaps = old.flaps,
                                 .hold_ns = old.hold_ns};
@@ -213,7 +214,7 @@ static pawl_code settle_in(struct launch *l, uint32_t rank, const struct launch_
         fleet_forget(&w->process);
         return code;
     }
-    relay_say(l, &(struct link_frame){.kind = LINK_STARTED, .rank = rank});
+    relay_started(l, rank);
     return PAWL_OK;
 }
 
@@ -398,7 +399,7 @@ void fleet_end(struct launch *l, bool wait) {
     for (uint32_t r = 0; r < l->ranks; r++) {
         struct launch_worker *w = &l->workers[r];
         if (w->process.pid <= 0) continue;
-        end_process(l, &w->process, wait, end_ns);
+        end_process(l, &w->process, wait && w->finishing, end_ns);
         reap(l, r, false);
     }
     struct launch_process *c = &l->relay.process;

@@ -39,10 +39,16 @@ static void hear_saved(struct launch *l, uint32_t rank, const struct message *m)
                      m->text);
 }
 
-/* The same words at the same step by another process: the work itself fails, not a machine. */
-static bool comes_again(const struct launch *l, const struct message *m) {
-    return l->failure.code == m->code && l->failure_step == l->report.final_step &&
-           m->code != PAWL_PEER_LOST && strstr(l->failure.text, m->text) != NULL && m->text[0] != 0;
+/* What the newest durable step holds cannot be loaded, though it looks whole: go back to one before it. */
+static void walk_back(struct launch *l, uint32_t rank) {
+    if (!l->resumed || l->report.final_step != l->resume_step) return;
+    l->workers[rank].spoiled = true;
+    if (l->find_below <= l->resume_step) return;
+    l->find_below = l->resume_step;
+    l->found_first = false;
+    json_i64(progress_begin(l->progress, "walk_back"), "step", (int64_t)l->resume_step);
+    progress_end(l->progress, "step %llu cannot be restored; trying an older one",
+                 (unsigned long long)l->resume_step);
 }
 
 static void hear_failed(struct launch *l, uint32_t rank, const struct message *m) {
@@ -51,11 +57,8 @@ static void hear_failed(struct launch *l, uint32_t rank, const struct message *m
     json_text(j, "code", pawl_code_name(m->code));
     json_text(j, "error", m->text);
     progress_end(l->progress, "worker %u failed: %s", rank, m->text);
-    if (comes_again(l, m))
-        fleet_give_up(l, m->code, "rank %u failed as another worker did at the same step: %s", rank, m->text);
-    else if (l->failure.code == PAWL_OK || l->failure_step != l->report.final_step)
-        error_set(&l->failure, m->code, 0, "rank %u: %s", rank, m->text);
-    l->failure_step = l->report.final_step;
+    if (l->failure.code == PAWL_OK) error_set(&l->failure, m->code, 0, "rank %u: %s", rank, m->text);
+    if (m->code == PAWL_CORRUPT) walk_back(l, rank);
 }
 
 static void hear_ready(struct launch *l, uint32_t rank, const struct message *m) {
@@ -84,6 +87,14 @@ static void hear_leaving(struct launch *l, uint32_t rank) {
     progress_end(l->progress, "worker %u was told to end: its work is planned anew, then it leaves", rank);
 }
 
+static void hear_prepared(struct launch *l, uint32_t rank, const struct message *m) {
+    struct json *j = progress_begin(l->progress, "prepared");
+    json_i64(j, "rank", rank);
+    json_i64(j, "chunk", m->chunk);
+    json_i64(j, "step", (int64_t)m->version);
+    progress_end(l->progress, NULL);
+}
+
 static void hear_measured(struct launch *l, uint32_t rank, const struct message *m) {
     struct measure_report *r = &l->measured[rank];
     if (measure_decode(m->data, m->data_bytes, r, NULL) != PAWL_OK) *r = (struct measure_report){0};
@@ -108,6 +119,9 @@ void hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size
         break;
     case MESSAGE_FAILED:
         hear_failed(l, rank, &m);
+        break;
+    case MESSAGE_PREPARED:
+        hear_prepared(l, rank, &m);
         break;
     case MESSAGE_MEASURED:
         hear_measured(l, rank, &m);

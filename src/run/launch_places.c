@@ -32,6 +32,7 @@ static void tell_held(struct launch *l, uint32_t rank, int64_t pause_ns) {
 
 /* Whether it is to be started again by itself. */
 static bool respawns(const struct launch *l, const struct launch_worker *w) {
+    if (w->spoiled && !l->stopping) return true; /* each time an older step is tried: that ends */
     return !w->left && !w->leaving && !l->stopping && w->respawned < l->spec.failure.respawn;
 }
 
@@ -120,7 +121,7 @@ void places_tick(struct launch *l, int64_t now_ns) {
         if (!w->due || now_ns < w->hold_ns) continue;
         w->due = false;
         if (!is_empty(l, r) || l->stopping) continue;
-        w->respawned++;
+        w->respawned += !w->spoiled;
         start(l, r, "in the place of the one that was lost");
     }
     fill(l, now_ns);

@@ -28,6 +28,11 @@ void relay_say(struct launch *l, const struct link_frame *f) {
     bytes_close(&out);
 }
 
+void relay_started(struct launch *l, uint32_t rank) {
+    if (l->relay.process.channel != NULL) l->workers[rank].unknown++;
+    relay_say(l, &(struct link_frame){.kind = LINK_STARTED, .rank = rank});
+}
+
 static void say_again(struct launch *l, uint32_t rank, const struct bytes *frame) {
     if (frame->size > 0)
         relay_say(l, &(struct link_frame){
@@ -39,15 +44,16 @@ static void introduce(struct launch *l, bool recover) {
     for (uint32_t r = 0; r < l->ranks; r++) {
         struct launch_worker *w = &l->workers[r];
         if (w->process.pid <= 0 || w->gone) continue;
-        if (!recover || !w->ready) relay_say(l, &(struct link_frame){.kind = LINK_STARTED, .rank = r});
+        if (!recover || !w->ready) relay_started(l, r);
         say_again(l, r, &w->hello);
         if (!recover) say_again(l, r, &w->readied);
         if (w->leaving) relay_say(l, &(struct link_frame){.kind = LINK_LEAVE, .rank = r});
     }
     const struct inject *fault;
     uint32_t at = 0;
+    inject_set_read(&l->injects, l->spec.run.dir, NULL); /* not again what ended the last one */
     while ((fault = inject_for_coord(&l->injects, &at)) != NULL)
-        relay_say(l, &(struct link_frame){.kind = LINK_INJECT, .version = fault->step, .text = fault->text});
+        relay_say(l, &(struct link_frame){.kind = LINK_INJECT, .text = fault->text});
 }
 
 static pawl_code greet(struct launch *l, struct pawl_error *e) {
@@ -55,7 +61,8 @@ static pawl_code greet(struct launch *l, struct pawl_error *e) {
     uint32_t *there = malloc(l->ranks * sizeof *there), count = 0;
     if (there == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %u ranks", l->ranks);
     for (uint32_t r = 0; r < l->ranks; r++) {
-        const struct launch_worker *w = &l->workers[r];
+        struct launch_worker *w = &l->workers[r];
+        w->unknown = 0;
         if (recover && w->process.pid > 0 && !w->gone && w->ready) there[count++] = r;
     }
     relay_say(l, &(struct link_frame){.kind = LINK_HELLO,
@@ -95,7 +102,7 @@ static void pass_on(struct launch *l, const struct link_frame *f) {
     if (m.kind == MESSAGE_GO) faults_at(l, FAULT_LAUNCH_GO);
     for (uint32_t i = 0; i < f->list_count; i++) {
         struct launch_worker *w = f->list[i] < l->ranks ? &l->workers[f->list[i]] : NULL;
-        if (w == NULL || w->process.channel == NULL || w->gone) continue; /* its exit has been told */
+        if (w == NULL || w->process.channel == NULL || w->gone || w->unknown > 0) continue;
         channel_send_frame(w->process.channel, f->data, f->data_bytes, NULL);
         if (m.kind == MESSAGE_LEAVE) w->left = true;
     }
@@ -105,7 +112,6 @@ static void pass_on(struct launch *l, const struct link_frame *f) {
 }
 
 static void end(struct launch *l, const struct link_frame *f) {
-    l->relay.ending = true;
     if (f->code == PAWL_OK)
         l->relay.finished = l->over = true;
     else
@@ -113,11 +119,15 @@ static void end(struct launch *l, const struct link_frame *f) {
 }
 
 static void kill_rank(struct launch *l, uint32_t rank, const char *why) {
-    if (rank >= l->ranks || l->workers[rank].process.pid <= 0) return;
+    if (rank >= l->ranks || l->workers[rank].process.pid <= 0 || l->workers[rank].unknown > 0) return;
     if (l->workers[rank].gone)
         fleet_signal(&l->workers[rank].process, SIGKILL);
     else
         witness_kill(l, rank, why);
+}
+
+static void confirm(struct launch *l, uint32_t rank) {
+    if (rank < l->ranks && l->workers[rank].unknown > 0) l->workers[rank].unknown--;
 }
 
 static void handle(struct launch *l, const struct link_frame *f) {
@@ -136,6 +146,7 @@ static void handle(struct launch *l, const struct link_frame *f) {
         places_need(l, f->ranks, f->text);
         break;
     case LINK_NOTE:
+        if (f->note.kind == CONDUCT_NOTE_KNOWN) confirm(l, f->note.action.rank);
         tell_note(l, &f->note);
         break;
     case LINK_BEAT:

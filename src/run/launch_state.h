@@ -51,6 +51,8 @@ struct launch_worker {
     bool member; /* of the last GO */
     bool leaving;
     bool left;                /* was sent LEAVE: its end is none that matters */
+    bool finishing;           /* was sent FINISH */
+    bool spoiled;             /* failed because of what it was to load, not by itself */
     struct bytes hello;       /* its ADDRESS frame, for a coordinator that takes over */
     struct bytes readied;     /* its READY frame, likewise */
     uint32_t pipeline, stage; /* its role by the last GO; LAUNCH_NONE: none */
@@ -62,6 +64,7 @@ struct launch_worker {
     int64_t beat_ns, progress_ns;
     /* of the place, over processes */
     int64_t came_ns;
+    uint32_t unknown;   /* processes the coordinator was told of and has not confirmed: it means one before */
     uint32_t respawned; /* times it was started again because failure.respawn says so */
     uint32_t flaps;     /* deaths soon after coming, in a row */
     int64_t hold_ns;    /* nobody takes the place before */
@@ -81,16 +84,12 @@ struct launch_relay {
 struct launch_find; /* launch_find.c */
 struct launch_admin;
 
-/* The evidence file that is being made, if any. */
+struct witness_work; /* launch_witness.c */
+
 struct launch_witness {
     char folder[SPEC_TEXT_MAX + 64]; /* absolute; workers leave their stacks there. "": none can be made */
-    uint32_t number;                 /* of the file; 0: none is being made */
-    int64_t end_ns;
-    char why[256];
-    struct bytes *texts; /* [ranks] what is known without the worker; empty: no worker */
-    pid_t *pids;         /* [ranks] */
-    bool *asked;         /* [ranks] for its stack */
-    bool *victims;       /* [ranks] to be killed when it is done */
+    struct witness_work *work;       /* the file that is being made; null: none */
+    bool *victims;                   /* [ranks] to be killed when it is done */
 };
 
 /* Since a worker's death, until the others work again. */
@@ -126,6 +125,7 @@ struct launch {
     /* restoring */
     bool resumed; /* this call, or since the last return: something was there to load */
     uint64_t resume_step, resume_incarnation;
+    uint64_t find_below;  /* only steps below: this one could not be loaded; UINT64_MAX: any */
     bool found_first;     /* what the start found still answers FIND */
     bool going;           /* a GO was passed on */
     bool restoring;       /* a step was asked for, and no GO passed on since */
@@ -134,12 +134,13 @@ struct launch {
     uint32_t needed;      /* workers the coordinator lacks */
     uint32_t need_starts; /* started for that since the last decided step */
     /* counting */
-    int64_t first_go_ns;
+    int64_t first_go_ns, train_ns;
     uint64_t counted_step; /* iterations below this one have been counted as trained */
     int64_t *decided_ns;   /* [report.first_step + ...] when each step of this call was last decided */
     size_t decided_capacity;
     int64_t iteration_ns, save_ns; /* as last measured; 0: not yet */
     bool grace_told;
+    enum launch_fence { LAUNCH_CHANGE, LAUNCH_DEATH, LAUNCH_UNDO } fence; /* what the last one was for */
     struct launch_outage outage;
     bool has_durable;
     int64_t durable_ns;
@@ -147,8 +148,7 @@ struct launch {
     char problem[512];               /* first damage that the last look at the stores met; empty: none */
     struct measure_report *measured; /* [ranks] */
     struct pawl_error failure;       /* first cause heard from a worker */
-    uint64_t failure_step;
-    bool saves_failing; /* the last save heard of failed: told once, not at every step */
+    bool saves_failing;              /* the last save heard of failed: told once, not at every step */
     struct pawl_error save_failure;
 };
 
@@ -173,6 +173,7 @@ void fleet_give_up(struct launch *l, pawl_code code, const char *format, ...)
 /* launch_relay.c */
 pawl_code relay_start(struct launch *l, struct pawl_error *e);
 void relay_say(struct launch *l, const struct link_frame *f);
+void relay_started(struct launch *l, uint32_t rank); /* a process took the place */
 void relay_receive(struct launch *l);
 void relay_exited(struct launch *l); /* its process has ended */
 void relay_tick(struct launch *l, int64_t now_ns);
@@ -202,6 +203,7 @@ void witness_close(struct launch *l);
 /* Kills a worker that hangs, after a look at everybody (a bounded time). */
 void witness_kill(struct launch *l, uint32_t rank, const char *why);
 void witness_look(struct launch *l, const char *why); /* without killing anybody */
+void witness_wait(struct launch *l);                  /* until the file under way is written */
 void witness_exited(struct launch *l, uint32_t rank);
 void witness_tick(struct launch *l, int64_t now_ns);
 

@@ -29,6 +29,12 @@ static double rate(const struct launch *l, int64_t now_ns) {
     return ns > 0 ? (double)l->report.tokens * 1e9 / (double)ns : 0;
 }
 
+/* What is meant by all: those of the start, or more where the run has grown. */
+static uint32_t most_workers(const struct launch *l) {
+    uint32_t live = tell_live(l), start = spec_ranks(&l->spec);
+    return live > start ? live : start;
+}
+
 static void show_state(struct launch *l, const struct coord_action *a, double loss) {
     int64_t now = clock_now_ns();
     uint64_t done = a->iteration + 1, steps = l->spec.run.steps;
@@ -41,7 +47,7 @@ static void show_state(struct launch *l, const struct coord_action *a, double lo
                                    .grad_norm = a->norm,
                                    .tokens_per_s = per_s,
                                    .live = tell_live(l),
-                                   .workers = spec_ranks(&l->spec),
+                                   .workers = most_workers(l),
                                    .has_durable = l->has_durable,
                                    .durable_step = l->report.last_durable_step,
                                    .durable_age_s = l->has_durable ? (double)(now - l->durable_ns) / 1e9 : 0,
@@ -79,6 +85,7 @@ static void note_decided(struct launch *l, const struct coord_action *a) {
     l->report.final_step = a->iteration + 1;
     l->relay.losses = 0;
     l->need_starts = 0;
+    l->failure = (struct pawl_error){0}; /* survived */
     if (a->iteration >= l->counted_step) {
         l->counted_step = a->iteration + 1;
         l->report.tokens += contributions * l->spec.parallel.batch * l->spec.model.context;
@@ -104,6 +111,7 @@ static void note_durable(struct launch *l, const struct coord_action *a) {
     l->report.saves++;
     l->has_durable = true;
     l->durable_ns = now;
+    l->find_below = UINT64_MAX;
     if (decided > 0) l->save_ns = now - decided;
     rundir_note_durable(&l->dir, NULL);
     struct json *j = progress_begin(l->progress, "durable");
@@ -151,6 +159,7 @@ static void note_died(struct launch *l, const struct coord_action *a) {
 
 static void note_joined(struct launch *l, uint32_t rank) {
     l->report.joins++;
+    if (l->fence == LAUNCH_UNDO) l->fence = LAUNCH_CHANGE; /* it took the opportunity */
     struct json *j = progress_begin(l->progress, "joined");
     json_i64(j, "rank", rank);
     progress_end(l->progress, "worker %u has joined", rank);
@@ -198,6 +207,7 @@ static void note_restored(struct launch *l, const struct coord_action *a) {
 /* --- views --- */
 
 static void note_plan(struct launch *l, const struct conduct_note *n) {
+    if (l->fence == LAUNCH_UNDO) return;
     struct json *j = progress_begin(l->progress, "plan");
     json_i64(j, "view", (int64_t)n->view);
     json_i64(j, "live", n->live);
@@ -212,22 +222,28 @@ static void note_plan(struct launch *l, const struct conduct_note *n) {
 
 static void note_fence(struct launch *l, const struct conduct_note *n) {
     const char *why = n->why != NULL ? n->why : "";
-    if (strcmp(why, "undo") == 0 || strcmp(why, "redo") == 0) l->report.iterations_undone++;
-    if (strcmp(why, "replan") == 0) l->report.replans++;
-    if (strcmp(why, "idle") == 0) witness_look(l, "nobody makes progress");
+    bool undone = strcmp(why, "undo") == 0 || strcmp(why, "redo") == 0;
+    if (undone) l->report.iterations_undone++;
+    if (strcmp(why, "better plan") == 0) l->report.replans++;
+    if (strcmp(why, "nobody got on") == 0) witness_look(l, "nobody makes progress");
+    l->fence = undone ? LAUNCH_UNDO : strcmp(why, "a worker died") == 0 ? LAUNCH_DEATH : LAUNCH_CHANGE;
+    if (undone) return; /* the GO tells it: a clipped run has many */
     struct json *j = progress_begin(l->progress, "fence");
     json_i64(j, "view", (int64_t)n->view);
     json_text(j, "why", why);
     progress_end(l->progress, NULL);
 }
 
+/* What a step that was undone had begun is no failure's doing. */
 static void note_salvage(struct launch *l, const struct conduct_note *n) {
+    if (l->fence == LAUNCH_UNDO) return;
     l->report.contributions_kept += n->kept;
     l->report.contributions_redone += n->redone;
-    if (n->redone > 0 && l->outage.began_ns > 0) l->report.iterations_redone++;
+    if (n->redone > 0 && l->fence == LAUNCH_DEATH) l->report.iterations_redone++;
     struct json *j = progress_begin(l->progress, "salvage");
     json_i64(j, "kept", (int64_t)n->kept);
     json_i64(j, "redone", (int64_t)n->redone);
+    if (n->why != NULL && n->why[0] != 0) json_text(j, "refused", n->why);
     progress_end(l->progress, NULL);
 }
 
@@ -276,6 +292,8 @@ void tell_note(struct launch *l, const struct conduct_note *n) {
     case CONDUCT_NOTE_FENCE:
         note_fence(l, n);
         break;
+    case CONDUCT_NOTE_KNOWN: /* the relay's */
+        break;
     }
 }
 
@@ -314,11 +332,24 @@ static void passed_go(struct launch *l, const struct message *m, const uint32_t 
     struct json *j = progress_begin(l->progress, "go");
     json_i64(j, "view", (int64_t)m->view);
     json_i64(j, "live", tell_live(l));
+    if (l->fence == LAUNCH_UNDO) json_bool(j, "undo", true);
+    progress_end(l->progress, NULL);
+}
+
+static void passed_prepare(struct launch *l, const struct message *m) {
+    struct json *j = progress_begin(l->progress, "prepare");
+    json_i64(j, "rank", m->rank);
+    json_i64(j, "from", m->peer);
+    json_i64(j, "chunk", m->chunk);
+    json_i64(j, "step", (int64_t)m->version);
     progress_end(l->progress, NULL);
 }
 
 void tell_passed(struct launch *l, const struct message *m, const uint32_t *ranks, uint32_t count) {
     if (m->kind == MESSAGE_GO) passed_go(l, m, ranks, count);
+    if (m->kind == MESSAGE_PREPARE) passed_prepare(l, m);
+    for (uint32_t i = 0; m->kind == MESSAGE_FINISH && i < count; i++)
+        if (ranks[i] < l->ranks) l->workers[ranks[i]].finishing = true;
 }
 
 void tell_progress(struct launch *l, uint32_t rank) {

@@ -29,7 +29,7 @@ static const uint32_t kind_fields[LINK_KIND_END] = {
     [LINK_FOUND] = F_VIEW | F_VERSION | F_INCARNATION | F_RESUME | F_CODE | F_TEXT,
     [LINK_LEAVE] = F_RANK,
     [LINK_STOP] = 0,
-    [LINK_INJECT] = F_VERSION,
+    [LINK_INJECT] = F_TEXT,
     [LINK_TO] = F_LIST | F_DATA,
     [LINK_KILL] = F_RANK | F_TEXT,
     [LINK_FIND] = F_VIEW,
@@ -173,7 +173,7 @@ static void take_action(struct reader *r, struct coord_action *a) {
 }
 
 static void take_note(struct reader *r, struct conduct_note *n) {
-    n->kind = (enum conduct_note_kind)take_below(r, CONDUCT_NOTE_FENCE + 1);
+    n->kind = (enum conduct_note_kind)take_below(r, CONDUCT_NOTE_KNOWN + 1);
     take_action(r, &n->action);
     n->view = reader_u64(r);
     n->live = reader_u32(r);

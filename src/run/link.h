@@ -22,7 +22,7 @@ enum link_kind {
     LINK_FOUND, /* view, version, resume_incarnation, incarnation, code, text */
     LINK_LEAVE, /* rank */
     LINK_STOP,
-    LINK_INJECT, /* end yourself (SIGKILL) when `version` becomes final */
+    LINK_INJECT, /* text: a fault for the coordinator (run/inject.h) */
     /* to the launcher */
     LINK_TO,   /* list of ranks, data = a frame for each of them */
     LINK_KILL, /* rank, text */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "run/inject_self.h"
 #include "run/link.h"
 
 /* Deadlines are judged at ticks: a twentieth of the shortest of them, within bounds that keep a coordinator
@@ -29,8 +30,7 @@ struct coordinator {
     struct spec spec;
     struct conduct *conduct; /* null until HELLO */
     int64_t tick_ns, beat_due_ns;
-    bool inject; /* end when `inject_at` is final */
-    uint64_t inject_at;
+    struct inject_self *faults;
 };
 
 static void say(struct coordinator *c, const struct link_frame *f) {
@@ -68,16 +68,12 @@ static void hook_need(void *context, uint32_t count, const char *why) {
     say(context, &(struct link_frame){.kind = LINK_NEED, .ranks = count, .text = why});
 }
 
-/* Fault injection: the decision has been told to everybody, nothing after it. */
-static void end_if_injected(struct coordinator *c, const struct conduct_note *n) {
-    if (!c->inject || n->kind != CONDUCT_NOTE_ACTION || n->action.kind != COORD_DECIDED) return;
-    if (n->action.iteration + 1 >= c->inject_at) raise(SIGKILL);
-}
-
 static void hook_note(void *context, const struct conduct_note *note) {
     struct coordinator *c = context;
     say(c, &(struct link_frame){.kind = LINK_NOTE, .note = *note});
-    end_if_injected(c, note);
+    if (note->kind != CONDUCT_NOTE_ACTION) return;
+    if (note->action.kind == COORD_DECIDE) inject_self_at(c->faults, note->action.iteration + 1);
+    if (note->action.kind == COORD_GO) inject_self_at(c->faults, note->action.version);
 }
 
 static pawl_code there_of(const struct link_frame *f, bool **out, struct pawl_error *e) {
@@ -103,7 +99,11 @@ static pawl_code hello(struct coordinator *c, const struct link_frame *f, struct
         code = error_set(e, PAWL_FORMAT, 0, "link: %u ranks for a spec of %u", f->ranks,
                          spec_capacity(&c->spec));
     if (code == PAWL_OK) code = there_of(f, &there, e);
-    if (code != PAWL_OK) return code;
+    if (code == PAWL_OK) code = inject_self_new(c->spec.run.dir, NULL, &c->faults, e);
+    if (code != PAWL_OK) {
+        free(there);
+        return code;
+    }
     struct conduct_config config = {.spec = &c->spec,
                                     .ranks = f->ranks,
                                     .background = true,
@@ -134,6 +134,12 @@ static void from_worker(struct coordinator *c, const struct link_frame *f) {
         conduct_message(c->conduct, f->rank, &m, clock_now_ns());
     else
         hook_kill(c, f->rank, "sent malformed bytes");
+}
+
+static pawl_code add_fault(struct coordinator *c, const struct link_frame *f, struct pawl_error *e) {
+    pawl_code code = inject_self_add(c->faults, f->text, e);
+    if (code == PAWL_OK) inject_self_at(c->faults, coord_final(conduct_coord(c->conduct)));
+    return code;
 }
 
 static pawl_code handle(struct coordinator *c, const struct link_frame *f, struct pawl_error *e) {
@@ -168,8 +174,7 @@ static pawl_code handle(struct coordinator *c, const struct link_frame *f, struc
         conduct_stop(c->conduct, now);
         break;
     default: /* LINK_INJECT */
-        c->inject = true;
-        c->inject_at = f->version;
+        return add_fault(c, f, e);
     }
     return PAWL_OK;
 }
@@ -240,6 +245,7 @@ int link_coordinate(int fd) {
         say_end(&c, code, e.text);
     }
     conduct_free(c.conduct);
+    inject_self_free(c.faults);
     channel_close(c.link);
     return pawl_code_exit(code);
 }

@@ -55,6 +55,7 @@ void measure_encode(const struct measure_report *r, struct bytes *out) {
     bytes_put_u64(out, r->state_bytes);
     bytes_put_u64(out, r->activation_bytes);
     bytes_put_u64(out, r->input_bytes);
+    bytes_put_u64(out, r->peak_microbatches);
 }
 
 pawl_code measure_decode(const void *data, size_t size, struct measure_report *out, struct pawl_error *e) {
@@ -64,6 +65,7 @@ pawl_code measure_decode(const void *data, size_t size, struct measure_report *o
     out->state_bytes = reader_u64(&r);
     out->activation_bytes = reader_u64(&r);
     out->input_bytes = reader_u64(&r);
+    out->peak_microbatches = reader_u64(&r);
     if (reader_done(&r)) return PAWL_OK;
     return error_set(e, PAWL_FORMAT, 0, "measurements of %zu bytes", size);
 }

@@ -34,13 +34,14 @@ struct measure {
     int64_t ns[MEASURE_KIND_COUNT][MEASURE_WINDOW];
 };
 
-/* A worker's word to the launcher; times in ns, 0: nothing of the kind happened. */
+/* A worker's word of one chunk that it holds; times in ns, 0: nothing of the kind happened. */
 struct measure_report {
     uint64_t iterations;
     uint64_t ns[MEASURE_KIND_COUNT]; /* median; of sums and sends the least */
     uint64_t state_bytes;            /* weights, moments and gradients */
     uint64_t activation_bytes;       /* of one micro-batch in flight */
     uint64_t input_bytes;            /* of them, what came from the stage before */
+    uint64_t peak_microbatches;      /* most that the worker stored at once, of all its chunks together */
 };
 
 void measure_iteration(struct measure *m); /* an iteration begins */

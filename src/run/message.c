@@ -49,7 +49,7 @@ static const uint32_t kind_fields[MESSAGE_KIND_END] = {
     [MESSAGE_SAVED] = F_CHUNK | F_VERSION | F_PART | F_CODE | F_WRITTEN | F_TEXT,
     [MESSAGE_SUSPECT] = F_PEER,
     [MESSAGE_LEAVING] = 0,
-    [MESSAGE_MEASURED] = F_DATA,
+    [MESSAGE_MEASURED] = F_CHUNK | F_DATA,
 };
 
 static void put_report(struct bytes *out, const struct coord_report *r) {

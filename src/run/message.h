@@ -41,7 +41,7 @@ enum message_kind {
     MESSAGE_SAVED,    /* version, chunk, part, parts, code, bytes, write_ns, text = what went wrong */
     MESSAGE_SUSPECT,  /* peer */
     MESSAGE_LEAVING,  /* told to end (SIGTERM): wants to go without loss */
-    MESSAGE_MEASURED, /* data = measure_report: now and then, and at the last version */
+    MESSAGE_MEASURED, /* chunk, data = measure_report: now and then, and at the last version */
     MESSAGE_KIND_END
 };
 

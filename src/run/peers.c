@@ -3,21 +3,14 @@
 
 #include <stdlib.h>
 
-pawl_code peers_init(struct peers *p, struct net *net, uint32_t pipelines, uint32_t stages, uint32_t rank,
+pawl_code peers_init(struct peers *p, struct net *net, uint32_t rank_count, uint32_t rank,
                      struct pawl_error *e) {
-    *p = (struct peers){.net = net,
-                        .pipelines = pipelines,
-                        .stages = stages,
-                        .rank_count = pipelines * stages,
-                        .rank = rank,
-                        .pipeline = rank / stages,
-                        .stage = rank % stages};
-    p->live = calloc(p->rank_count, sizeof *p->live);
-    p->connected = calloc(p->rank_count, sizeof *p->connected);
-    p->address = calloc(p->rank_count, sizeof *p->address);
-    if (p->live == NULL || p->connected == NULL || p->address == NULL) {
+    *p = (struct peers){.net = net, .rank_count = rank_count, .rank = rank};
+    p->connected = calloc(rank_count, sizeof *p->connected);
+    p->address = calloc(rank_count, sizeof *p->address);
+    if (p->connected == NULL || p->address == NULL) {
         peers_close(p);
-        return error_set(e, PAWL_MEMORY, 0, "no memory for %u peers", p->rank_count);
+        return error_set(e, PAWL_MEMORY, 0, "no memory for %u peers", rank_count);
     }
     return PAWL_OK;
 }
@@ -25,10 +18,15 @@ pawl_code peers_init(struct peers *p, struct net *net, uint32_t pipelines, uint3
 void peers_close(struct peers *p) {
     if (p->address != NULL)
         for (uint32_t r = 0; r < p->rank_count; r++) bytes_close(&p->address[r]);
-    free(p->live);
     free(p->connected);
     free(p->address);
     *p = (struct peers){0};
+}
+
+void peers_fence(struct peers *p, uint64_t view) {
+    net_fence(p->net, view);
+    p->view = view;
+    p->has_lost = false;
 }
 
 pawl_code peers_learn(struct peers *p, const struct message *m, struct pawl_error *e) {

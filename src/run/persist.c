@@ -11,8 +11,16 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "model/weights.h"
+#include "run/engine.h"
 
 #define SECTIONS 3 /* parameters and the two moments */
+
+/* Read at once by a load: a fraction of a second on any device that is not stuck. */
+#define LOAD_BATCH_BYTES (64u << 20)
+
+/* Chunks of a small model; larger ones are the engine's to choose, whose defaults are worth it. */
+#define SMALL_BYTES_MAX   (32u << 20)
+#define SMALL_CHUNK_BYTES (1u << 20)
 
 static const char *const section_prefix[SECTIONS] = {"", "exp_avg/", "exp_avg_sq/"};
 
@@ -24,6 +32,21 @@ static float *section_of(const struct version *v, int section) {
 static char *stored_name(const char *prefix, const struct stage_tensor *t) {
     char *name;
     return asprintf(&name, "%s%s", prefix, t->name) < 0 ? NULL : name;
+}
+
+pawl_code persist_sizes(const struct spec *spec, struct ckpt_config *config, struct pawl_error *e) {
+    struct stage_tensor *tensors = NULL;
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+    pawl_code code = engine_tensors(spec, &tensors, &count, e);
+    for (uint32_t i = 0; i < count; i++) bytes += (tensors[i].count + 1) * SECTIONS * sizeof(float);
+    engine_tensors_free(tensors, count);
+    uint64_t all = mem_round_up(bytes, STORE_BLOCK) * spec->save.in_flight;
+    if (code != PAWL_OK || all > SMALL_BYTES_MAX) return code;
+    uint64_t chunk = mem_round_up(bytes, STORE_BLOCK);
+    config->chunk_bytes = chunk < SMALL_CHUNK_BYTES ? chunk : SMALL_CHUNK_BYTES;
+    config->staging_bytes = (all + config->chunk_bytes - 1) / config->chunk_bytes * config->chunk_bytes;
+    return PAWL_OK;
 }
 
 /* ---- what a version consists of ---- */
@@ -85,19 +108,20 @@ static pawl_code make_blob(const struct spec *spec, const struct version *versio
 }
 
 pawl_code persist_save(struct ckpt *c, const struct spec *spec, const struct stage *stage,
-                       const struct version *version, uint32_t part, uint32_t parts, struct pawl_error *e) {
+                       const struct version *version, struct persist_part part, struct pawl_error *e) {
     struct tensor_list list;
     struct ckpt_share share = {0};
     struct bytes blob = {0};
     pawl_code code = list_make(&list, stage, version, false, e);
     if (code == PAWL_OK) code = make_blob(spec, version, &blob, e);
-    if (code == PAWL_OK) code = ckpt_share_init(list.tensors, list.count, part, parts, &share, e);
+    if (code == PAWL_OK) code = ckpt_share_init(list.tensors, list.count, part.part, part.parts, &share, e);
     if (code == PAWL_OK) {
         struct ckpt_save save = {.step = version->number,
+                                 .tag = part.tag,
                                  .unit = stage->index,
                                  .unit_count = stage->stage_count,
-                                 .part = part,
-                                 .part_count = parts,
+                                 .part = part.part,
+                                 .part_count = part.parts,
                                  .tensors = share.tensors,
                                  .tensor_count = share.count,
                                  .blob = blob.data,
@@ -144,12 +168,32 @@ static pawl_code load_blob(struct ckpt_set *set, uint32_t index, struct version 
                             (unsigned long long)stored);
 }
 
+static uint64_t bytes_of(const struct pawl_tensor *t) {
+    uint64_t count = 1; /* stage tensors and scalars: no product overflows, the version was allocated */
+    for (uint32_t d = 0; d < t->rank; d++) count *= t->shape[d];
+    return count * 4;
+}
+
+/* In batches of neighbours, so that whoever watches the progress sees a long load get on. */
+static pawl_code read_list(struct ckpt_set *set, uint32_t index, const struct tensor_list *list,
+                           _Atomic uint64_t *progress, struct pawl_error *e) {
+    pawl_code code = PAWL_OK;
+    for (uint32_t at = 0, count; at < list->count && code == PAWL_OK; at += count) {
+        uint64_t bytes = 0;
+        for (count = 0; at + count < list->count && (count == 0 || bytes < LOAD_BATCH_BYTES); count++)
+            bytes += bytes_of(&list->tensors[at + count]);
+        code = ckpt_set_read_many(set, index, list->tensors + at, count, e);
+        if (progress != NULL) atomic_fetch_add_explicit(progress, 1, memory_order_relaxed);
+    }
+    return code;
+}
+
 pawl_code persist_load(struct ckpt_set *set, uint32_t index, const struct stage *stage,
-                       struct version *version, struct pawl_error *e) {
+                       struct version *version, _Atomic uint64_t *progress, struct pawl_error *e) {
     struct tensor_list list = {0};
     pawl_code code = load_blob(set, index, version, e);
     if (code == PAWL_OK) code = list_make(&list, stage, version, true, e);
-    if (code == PAWL_OK) code = ckpt_set_read_many(set, index, list.tensors, list.count, e);
+    if (code == PAWL_OK) code = read_list(set, index, &list, progress, e);
     list_close(&list);
     return code;
 }
@@ -174,11 +218,20 @@ static pawl_code read_all(struct ckpt_set *set, uint32_t index, const struct sta
     return PAWL_OK;
 }
 
-pawl_code persist_digest(struct ckpt_set *set, uint32_t index, const struct gpt_config *config,
+static pawl_code export_weights(const struct spec *spec, const char *dir, float *const *values,
+                                struct pawl_error *e) {
+    if (spec->run.engine != SPEC_ENGINE_GPT)
+        return error_set(e, PAWL_UNSUPPORTED, 0,
+                         "save.export_dir: only the weights of a GPT can be exported");
+    struct gpt_config config = spec_gpt(spec);
+    return weights_write(dir, &config, (const float *const *)values, e);
+}
+
+pawl_code persist_digest(struct ckpt_set *set, uint32_t index, const struct spec *spec,
                          const char *export_dir, char digest[65], struct pawl_error *e) {
     struct stage_tensor *tensors = NULL;
     uint32_t count = 0;
-    pawl_code code = weights_list(config, &tensors, &count, e);
+    pawl_code code = engine_tensors(spec, &tensors, &count, e);
     if (code != PAWL_OK) return code;
     float **values = calloc(count, sizeof *values);
     struct hash_sha256 *h = hash_sha256_new();
@@ -191,13 +244,13 @@ pawl_code persist_digest(struct ckpt_set *set, uint32_t index, const struct gpt_
             hash_sha256_add(h, tensors[t].name, strlen(tensors[t].name) + 1);
             hash_sha256_add(h, values[t], tensors[t].count * sizeof(float));
         }
-        if (export_dir[0] != 0) code = weights_write(export_dir, config, (const float *const *)values, e);
+        if (export_dir[0] != 0) code = export_weights(spec, export_dir, values, e);
     }
     char unused[65];
     if (h != NULL) hash_sha256_finish(h, code == PAWL_OK ? digest : unused);
     for (uint32_t t = 0; values != NULL && t < count; t++)
         mem_free(values[t], tensors[t].count * sizeof(float));
     free(values);
-    weights_list_free(tensors, count);
+    engine_tensors_free(tensors, count);
     return code;
 }

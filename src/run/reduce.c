@@ -9,8 +9,13 @@
 /* Slices start on a multiple of this many parameters: whole cache lines of floats. */
 #define SLICE_ALIGN 16u
 
-/* Sub-names of messages, in the tag's micro-batch field: one a segment, and the footer. */
+#define SHARED 2u /* the segment of the shared tensor */
+
+/* Sub-names of messages: one a segment, and the footer. */
 #define NAME_FOOTER REDUCE_SEGMENTS
+
+/* Cookie of a receive: the chunk above, the bytes expected below. */
+#define COOKIE_BYTES_BITS 46
 
 static uint64_t slice_begin(const struct reduce_segment *s, uint32_t part) {
     if (part == s->member_count) return s->offset + s->count;
@@ -22,16 +27,10 @@ static uint64_t slice_count(const struct reduce_segment *s, uint32_t part) {
     return slice_begin(s, part + 1) - slice_begin(s, part);
 }
 
-static pawl_code segment_init(struct reduce_segment *s, uint32_t ranks, uint64_t offset, uint64_t count,
-                              struct pawl_error *e) {
-    *s = (struct reduce_segment){.offset = offset, .count = count};
-    s->members = calloc(ranks, sizeof *s->members);
-    return s->members != NULL ? PAWL_OK : error_set(e, PAWL_MEMORY, 0, "no memory for a group of %u", ranks);
-}
-
-pawl_code reduce_init(struct reduce *r, const struct stage *stage, struct peers *peers,
-                      struct pawl_error *e) {
-    *r = (struct reduce){.stage = stage, .peers = peers, .shared_tensor = UINT32_MAX};
+void reduce_init(struct reduce *r, const struct stage *stage, struct peers *peers, const int64_t *sums,
+                 float *grad) {
+    *r = (struct reduce){
+        .stage = stage, .peers = peers, .sums = sums, .grad = grad, .shared_tensor = UINT32_MAX};
     uint64_t shared_offset = stage->param_count, shared_count = 0;
     for (uint32_t t = 0; t < stage->tensor_count; t++) {
         if (!(stage->tensors[t].flags & STAGE_SHARED)) continue;
@@ -40,34 +39,39 @@ pawl_code reduce_init(struct reduce *r, const struct stage *stage, struct peers 
         shared_count = stage->tensors[t].count;
     }
     uint64_t behind = shared_offset + shared_count;
-    pawl_code code = segment_init(&r->segments[0], peers->rank_count, 0, shared_offset, e);
-    if (code == PAWL_OK)
-        code = segment_init(&r->segments[1], peers->rank_count, behind, stage->param_count - behind, e);
-    if (code == PAWL_OK)
-        code = segment_init(&r->segments[2], peers->rank_count, shared_offset, shared_count, e);
-    if (code == PAWL_OK) code = segment_init(&r->replicas, peers->rank_count, 0, 0, e);
-    if (code != PAWL_OK) reduce_close(r);
-    return code;
+    r->segments[0] = (struct reduce_segment){.offset = 0, .count = shared_offset};
+    r->segments[1] = (struct reduce_segment){.offset = behind, .count = stage->param_count - behind};
+    r->segments[SHARED] = (struct reduce_segment){.offset = shared_offset, .count = shared_count};
+}
+
+static void drop_members(struct reduce *r) {
+    for (int s = 0; s < REDUCE_SEGMENTS; s++) free(r->segments[s].members), r->segments[s].members = NULL;
+    free(r->replicas.members);
+    free(r->takers);
+    r->replicas.members = r->takers = NULL;
+    r->taker_count = 0;
 }
 
 void reduce_close(struct reduce *r) {
-    for (int s = 0; s < REDUCE_SEGMENTS; s++) free(r->segments[s].members);
-    free(r->replicas.members);
+    drop_members(r);
     free(r->inbox);
     free(r->own_sum);
     free(r->footers);
     *r = (struct reduce){0};
 }
 
-static void gather_members(struct reduce_segment *s, const struct peers *p, uint32_t stage_a,
-                           uint32_t stage_b) {
-    s->member_count = 0;
-    for (uint32_t rank = 0; rank < p->rank_count; rank++) {
-        uint32_t stage = rank % p->stages;
-        if (!p->live[rank] || (stage != stage_a && stage != stage_b)) continue;
-        if (rank == p->rank) s->self = s->member_count;
-        s->members[s->member_count++] = rank;
+/* The holders of `chunk`, ascending, behind those that are there. */
+static bool add_holders(struct reduce_segment *s, const struct reduce *r, const struct reduce_holders *h,
+                        uint32_t chunk) {
+    struct reduce_member *more = realloc(s->members, (s->member_count + h->ranks) * sizeof *more);
+    if (more == NULL) return false;
+    s->members = more;
+    for (uint32_t rank = 0; rank < h->ranks; rank++) {
+        if (!h->pairs[(uint64_t)rank * h->chunks + chunk].held) continue;
+        if (rank == r->peers->rank && chunk == r->stage->index) s->self = s->member_count;
+        s->members[s->member_count++] = (struct reduce_member){rank, chunk};
     }
+    return true;
 }
 
 static bool grow(int64_t **words, size_t *have, size_t want) {
@@ -78,57 +82,123 @@ static bool grow(int64_t **words, size_t *have, size_t want) {
     return *words != NULL;
 }
 
-pawl_code reduce_members(struct reduce *r, struct pawl_error *e) {
-    const struct peers *p = r->peers;
-    gather_members(&r->replicas, p, p->stage, p->stage);
+/* Who gives the shared gradient to the `place`th holder of the end that lacks it: itself, where it holds both
+ * ends, else they take turns. */
+static uint32_t giver_of(const struct reduce_holders *h, uint32_t end, struct reduce_member to,
+                         uint32_t place) {
+    if (h->pairs[(uint64_t)to.rank * h->chunks + end].held) return to.rank;
+    uint32_t count = 0, seen = 0;
+    for (uint32_t rank = 0; rank < h->ranks; rank++) count += h->pairs[(uint64_t)rank * h->chunks + end].held;
+    for (uint32_t rank = 0; rank < h->ranks; rank++)
+        if (h->pairs[(uint64_t)rank * h->chunks + end].held && seen++ == place % count) return rank;
+    return UINT32_MAX;
+}
+
+/* One end's gradient is there, the other's is not: who gives, who takes. */
+static bool share_given(struct reduce *r, const struct reduce_holders *h, uint32_t opposite) {
+    uint32_t own = r->stage->index;
+    if (h->reduced[own] == h->reduced[opposite]) return true;
+    if (h->reduced[opposite]) {
+        r->given = true;
+        r->giver = giver_of(h, opposite, r->replicas.members[r->replicas.self], r->replicas.self);
+        return true;
+    }
+    struct reduce_segment lacking = {0};
+    if (!add_holders(&lacking, r, h, opposite)) return false;
+    r->takers = lacking.members;
+    for (uint32_t i = 0; i < lacking.member_count; i++) {
+        struct reduce_member to = lacking.members[i];
+        if (giver_of(h, own, to, i) == r->peers->rank && to.rank != r->peers->rank)
+            r->takers[r->taker_count++] = to;
+    }
+    return true;
+}
+
+static bool gather_members(struct reduce *r, const struct reduce_holders *h) {
+    uint32_t own = r->stage->index, last = h->chunks - 1;
+    bool good = add_holders(&r->replicas, r, h, own);
+    for (uint32_t s = 0; s < REDUCE_SEGMENTS && good; s++) {
+        if (s == SHARED && r->shared_tensor == UINT32_MAX) continue;
+        good = add_holders(&r->segments[s], r, h, s == SHARED ? 0 : own);
+        if (good && s == SHARED && last != 0) good = add_holders(&r->segments[s], r, h, last);
+    }
+    if (good && r->shared_tensor != UINT32_MAX && last != 0) good = share_given(r, h, own == 0 ? last : 0);
+    return good;
+}
+
+pawl_code reduce_members(struct reduce *r, const struct reduce_holders *h, struct pawl_error *e) {
+    drop_members(r);
+    r->given = false;
+    r->replicas.member_count = 0;
+    for (int s = 0; s < REDUCE_SEGMENTS; s++) r->segments[s].member_count = 0;
+    bool good = gather_members(r, h);
     size_t inbox = 0, own = 0;
-    for (int s = 0; s < REDUCE_SEGMENTS; s++) {
+    for (int s = 0; s < REDUCE_SEGMENTS && good; s++) {
         struct reduce_segment *seg = &r->segments[s];
-        if (s == 2)
-            gather_members(seg, p, 0, p->stages - 1);
-        else
-            gather_members(seg, p, p->stage, p->stage);
+        if (seg->member_count == 0) continue;
         uint64_t mine = slice_count(seg, seg->self);
         if (mine > own) own = mine; /* they are summed one after the other */
         inbox += mine * (seg->member_count - 1);
     }
     free(r->footers);
-    r->footers = calloc((size_t)r->replicas.member_count * GRADSUM_FOOTER_WORDS, sizeof *r->footers);
+    r->footers =
+        good ? calloc((size_t)r->replicas.member_count * GRADSUM_FOOTER_WORDS, sizeof *r->footers) : NULL;
     if (r->footers == NULL || !grow(&r->inbox, &r->inbox_words, inbox + 1) ||
-        !grow(&r->own_sum, &r->own_words, own))
+        !grow(&r->own_sum, &r->own_words, own + 1))
         return error_set(e, PAWL_MEMORY, 0, "no memory to reduce %llu parameters",
                          (unsigned long long)r->stage->param_count);
     return PAWL_OK;
 }
 
-static struct peers_name name_of(const struct reduce *r, enum net_kind kind, uint32_t sender, uint32_t sub) {
-    return (struct peers_name){r->version->number, kind, sender / r->peers->stages, sender % r->peers->stages,
-                               sub};
+/* Sender and receiver are pairs; a rank may be two of one segment's members, hence the last bit. */
+static struct peers_name name_of(enum net_kind kind, struct reduce_member from, uint32_t to_chunk,
+                                 uint32_t sub, uint64_t iteration) {
+    return (struct peers_name){iteration, kind, from.rank >> 10, to_chunk,
+                               (from.rank & 1023) << 3 | sub << 1 | (from.chunk != to_chunk)};
 }
 
-static pawl_code exchange(struct reduce *r, enum net_kind kind, uint32_t peer, uint32_t sub, const void *out,
-                          size_t out_bytes, void *in, size_t in_bytes, struct pawl_error *e) {
-    pawl_code code = PAWL_OK;
-    if (in_bytes > 0) {
-        r->pending++;
-        code = peers_recv(r->peers, name_of(r, kind, peer, sub), in, in_bytes,
-                          peers_cookie(PEERS_REDUCE, in_bytes), e);
-    }
-    if (code == PAWL_OK && out_bytes > 0) {
-        r->pending++;
-        code = peers_send(r->peers, peer, name_of(r, kind, r->peers->rank, sub),
-                          (struct peers_data){out, out_bytes}, PEERS_REDUCE_SEND, 0, e);
-    }
-    return code;
+static struct reduce_member self_of(const struct reduce *r) {
+    return (struct reduce_member){r->peers->rank, r->stage->index};
 }
+
+struct piece {
+    void *data;
+    uint64_t count; /* of `size` bytes each */
+    size_t size;
+};
+
+static pawl_code expect(struct reduce *r, enum net_kind kind, struct reduce_member from, uint32_t sub,
+                        struct piece in, struct pawl_error *e) {
+    if (in.count == 0) return PAWL_OK;
+    r->pending++;
+    uint64_t bytes = in.count * in.size;
+    uint64_t cookie = (uint64_t)r->stage->index << COOKIE_BYTES_BITS | bytes;
+    return peers_recv(r->peers, name_of(kind, from, r->stage->index, sub, r->version->number), in.data, bytes,
+                      peers_cookie(PEERS_REDUCE, cookie), e);
+}
+
+static pawl_code post(struct reduce *r, enum net_kind kind, struct reduce_member to, uint32_t sub,
+                      struct piece out, struct pawl_error *e) {
+    if (out.count == 0) return PAWL_OK;
+    r->pending++;
+    return peers_send(r->peers, to.rank, name_of(kind, self_of(r), to.chunk, sub, r->version->number),
+                      (struct peers_data){out.data, out.count * out.size}, PEERS_REDUCE_SEND, r->stage->index,
+                      e);
+}
+
+static bool is_here(const struct reduce *r, struct reduce_member m) { return m.rank == r->peers->rank; }
 
 static pawl_code scatter_segment(struct reduce *r, uint32_t s, int64_t **inbox, struct pawl_error *e) {
     struct reduce_segment *seg = &r->segments[s];
-    uint64_t mine = slice_count(seg, seg->self);
+    if (s == SHARED && r->given) return PAWL_OK;
     for (uint32_t j = 0; j < seg->member_count; j++) {
-        if (j == seg->self) continue;
-        pawl_code code = exchange(r, NET_SUMS, seg->members[j], s, r->sums + slice_begin(seg, j),
-                                  slice_count(seg, j) * sizeof(int64_t), *inbox, mine * sizeof(int64_t), e);
+        struct reduce_member m = seg->members[j];
+        if (is_here(r, m)) continue;
+        uint64_t mine = slice_count(seg, seg->self);
+        int64_t *out = (int64_t *)(uintptr_t)(r->sums + slice_begin(seg, j));
+        pawl_code code = expect(r, NET_SUMS, m, s, (struct piece){*inbox, mine, sizeof(int64_t)}, e);
+        if (code == PAWL_OK)
+            code = post(r, NET_SUMS, m, s, (struct piece){out, slice_count(seg, j), sizeof(int64_t)}, e);
         if (code != PAWL_OK) return code;
         *inbox += mine;
     }
@@ -136,31 +206,41 @@ static pawl_code scatter_segment(struct reduce *r, uint32_t s, int64_t **inbox, 
 }
 
 static pawl_code scatter_footer(struct reduce *r, struct pawl_error *e) {
-    const int64_t *own = r->sums + r->stage->param_count;
-    size_t bytes = GRADSUM_FOOTER_WORDS * sizeof(int64_t);
+    int64_t *own = (int64_t *)(uintptr_t)(r->sums + r->stage->param_count);
     for (uint32_t j = 0; j < r->replicas.member_count; j++) {
         int64_t *in = r->footers + (size_t)j * GRADSUM_FOOTER_WORDS;
-        if (j == r->replicas.self) {
-            memcpy(in, own, bytes);
+        struct reduce_member m = r->replicas.members[j];
+        if (is_here(r, m)) {
+            memcpy(in, own, GRADSUM_FOOTER_WORDS * sizeof *own);
             continue;
         }
-        pawl_code code = exchange(r, NET_SUMS, r->replicas.members[j], NAME_FOOTER, own, bytes, in, bytes, e);
+        struct piece out = {own, GRADSUM_FOOTER_WORDS, sizeof *own};
+        pawl_code code = post(r, NET_SUMS, m, NAME_FOOTER, out, e);
+        out.data = in;
+        if (code == PAWL_OK) code = expect(r, NET_SUMS, m, NAME_FOOTER, out, e);
         if (code != PAWL_OK) return code;
     }
     return PAWL_OK;
 }
 
-pawl_code reduce_begin(struct reduce *r, const struct version *version, const int64_t *sums, int32_t shift,
-                       float *grad, struct pawl_error *e) {
+static pawl_code expect_given(struct reduce *r, struct pawl_error *e) {
+    if (!r->given || r->giver == r->peers->rank) return PAWL_OK;
+    struct reduce_segment *seg = &r->segments[SHARED];
+    struct reduce_member from = {r->giver, r->stage->index == 0 ? r->stage->stage_count - 1 : 0};
+    return expect(r, NET_REDUCED, from, SHARED,
+                  (struct piece){r->grad + seg->offset, seg->count, sizeof(float)}, e);
+}
+
+pawl_code reduce_begin(struct reduce *r, const struct version *version, int32_t shift, struct pawl_error *e) {
     r->version = version;
-    r->sums = sums;
     r->shift = shift;
-    r->grad = grad;
     r->pending = 0;
     r->phase = REDUCE_SCATTER;
+    r->begun = version->number + 1;
     int64_t *inbox = r->inbox;
     pawl_code code = scatter_footer(r, e);
     for (uint32_t s = 0; s < REDUCE_SEGMENTS && code == PAWL_OK; s++) code = scatter_segment(r, s, &inbox, e);
+    if (code == PAWL_OK) code = expect_given(r, e);
     fault_arrive(FAULT_REDUCE_SENT);
     return code;
 }
@@ -179,50 +259,125 @@ static void mean_of_slice(struct reduce *r, const int64_t *sum, uint64_t begin, 
     }
 }
 
+/* Where the other end's embedding lies, at this one's `offset` parameters of it. */
+static uint64_t offset_there(const struct reduce *r, uint64_t offset) {
+    return r->other->segments[SHARED].offset + (offset - r->segments[SHARED].offset);
+}
+
+static void sum_slice(struct reduce *r, uint32_t s, const int64_t **inbox) {
+    struct reduce_segment *seg = &r->segments[s];
+    uint64_t begin = slice_begin(seg, seg->self), mine = slice_count(seg, seg->self);
+    if (mine > 0) memcpy(r->own_sum, r->sums + begin, mine * sizeof(int64_t));
+    for (uint32_t j = 0; j < seg->member_count; j++) {
+        if (j == seg->self) continue;
+        if (is_here(r, seg->members[j])) {
+            gradsum_merge(r->own_sum, r->other->sums + offset_there(r, begin), mine);
+            continue;
+        }
+        gradsum_merge(r->own_sum, *inbox, mine);
+        *inbox += mine;
+    }
+    mean_of_slice(r, r->own_sum, begin, mine);
+}
+
+static pawl_code gather_segment(struct reduce *r, uint32_t s, struct pawl_error *e) {
+    struct reduce_segment *seg = &r->segments[s];
+    uint64_t begin = slice_begin(seg, seg->self), mine = slice_count(seg, seg->self);
+    for (uint32_t j = 0; j < seg->member_count; j++) {
+        struct reduce_member m = seg->members[j];
+        if (is_here(r, m)) continue;
+        struct piece in = {r->grad + slice_begin(seg, j), slice_count(seg, j), sizeof(float)};
+        pawl_code code = post(r, NET_REDUCED, m, s, (struct piece){r->grad + begin, mine, sizeof(float)}, e);
+        if (code == PAWL_OK) code = expect(r, NET_REDUCED, m, s, in, e);
+        if (code != PAWL_OK) return code;
+    }
+    return PAWL_OK;
+}
+
 static pawl_code start_gather(struct reduce *r, struct pawl_error *e) {
     r->phase = REDUCE_GATHER;
     memset(r->footer, 0, sizeof r->footer);
     for (uint32_t j = 0; j < r->replicas.member_count; j++)
         gradsum_merge(r->footer, r->footers + (size_t)j * GRADSUM_FOOTER_WORDS, GRADSUM_FOOTER_WORDS);
     const int64_t *inbox = r->inbox;
-    for (uint32_t s = 0; s < REDUCE_SEGMENTS; s++) {
-        struct reduce_segment *seg = &r->segments[s];
-        uint64_t begin = slice_begin(seg, seg->self), mine = slice_count(seg, seg->self);
-        if (mine > 0) memcpy(r->own_sum, r->sums + begin, mine * sizeof(int64_t));
-        for (uint32_t j = 1; j < seg->member_count; j++, inbox += mine)
-            gradsum_merge(r->own_sum, inbox, mine);
-        mean_of_slice(r, r->own_sum, begin, mine);
-        for (uint32_t j = 0; j < seg->member_count; j++) {
-            if (j == seg->self) continue;
-            pawl_code code =
-                exchange(r, NET_REDUCED, seg->members[j], s, r->grad + begin, mine * sizeof(float),
-                         r->grad + slice_begin(seg, j), slice_count(seg, j) * sizeof(float), e);
-            if (code != PAWL_OK) return code;
-        }
+    pawl_code code = PAWL_OK;
+    for (uint32_t s = 0; s < REDUCE_SEGMENTS && code == PAWL_OK; s++) {
+        if (r->segments[s].member_count == 0 || (s == SHARED && r->given)) continue;
+        sum_slice(r, s, &inbox);
+        code = gather_segment(r, s, e);
     }
-    return PAWL_OK;
+    r->made = r->version->number + 1;
+    return code;
+}
+
+/* The other end's part of the gradient, from this worker's memory; false: it is not there yet. */
+static bool take_from_other(struct reduce *r) {
+    struct reduce_segment *seg = &r->segments[SHARED];
+    if (r->other == NULL || (r->given && r->giver != r->peers->rank)) return true;
+    if (r->given) {
+        memcpy(r->grad + seg->offset, r->other->grad + offset_there(r, seg->offset),
+               seg->count * sizeof(float));
+        return true;
+    }
+    if (r->other->made != r->version->number + 1) return false;
+    for (uint32_t j = 0; j < seg->member_count; j++)
+        if (j != seg->self && is_here(r, seg->members[j]))
+            memcpy(r->grad + slice_begin(seg, j), r->other->grad + offset_there(r, slice_begin(seg, j)),
+                   slice_count(seg, j) * sizeof(float));
+    return true;
+}
+
+static bool other_has_summed(const struct reduce *r) {
+    return r->other == NULL || r->given || r->other->begun == r->version->number + 1;
 }
 
 pawl_code reduce_tick(struct reduce *r, struct pawl_error *e) {
-    if (r->phase == REDUCE_SCATTER && r->pending == 0) {
+    if (r->phase == REDUCE_SCATTER && r->pending == 0 && other_has_summed(r)) {
         pawl_code code = start_gather(r, e);
         if (code != PAWL_OK) return code;
     }
-    if (r->phase == REDUCE_GATHER && r->pending == 0) {
+    if (r->phase == REDUCE_GATHER && r->pending == 0 && take_from_other(r)) {
         r->phase = REDUCE_DONE;
         fault_arrive(FAULT_REDUCE_GATHERED);
     }
     return PAWL_OK;
 }
 
+void reduce_end(struct reduce *r) {
+    r->phase = REDUCE_IDLE;
+    r->given = false; /* that was for the iteration that the GO began with */
+}
+
+pawl_code reduce_give(struct reduce *r, uint64_t iteration, struct pawl_error *e) {
+    const struct reduce_segment *seg = &r->segments[SHARED];
+    for (uint32_t i = 0; i < r->taker_count; i++) {
+        struct reduce_member to = r->takers[i];
+        r->giving++;
+        pawl_code code =
+            peers_send(r->peers, to.rank, name_of(NET_REDUCED, self_of(r), to.chunk, SHARED, iteration),
+                       (struct peers_data){r->grad + seg->offset, seg->count * sizeof(float)},
+                       PEERS_REDUCE_SEND, r->stage->index, e);
+        if (code != PAWL_OK) return code;
+    }
+    r->taker_count = 0;
+    return PAWL_OK;
+}
+
+uint32_t reduce_chunk_of(uint64_t cookie) {
+    return peers_owner_of(cookie) == PEERS_REDUCE_SEND ? peers_sent(cookie)
+                                                       : (uint32_t)(peers_own(cookie) >> COOKIE_BYTES_BITS);
+}
+
 pawl_code reduce_completion(struct reduce *r, const struct net_completion *c, struct pawl_error *e) {
-    uint64_t expected = peers_own(c->cookie);
-    if (r->pending == 0) return error_set(e, PAWL_INTERNAL, 0, "completion without a reduction");
-    if (peers_owner_of(c->cookie) == PEERS_REDUCE_SEND) { /* a send: lost with its peer, the view is about to
-                                                             be fenced and stays pending */
-        if (c->code == PAWL_OK) r->pending--;
+    if (peers_owner_of(c->cookie) == PEERS_REDUCE_SEND) {
+        /* A send lost with its peer stays pending: the view is about to be fenced. */
+        uint32_t *open = r->giving > 0 ? &r->giving : &r->pending;
+        if (*open == 0) return error_set(e, PAWL_INTERNAL, 0, "a reduction sent more than it had to");
+        if (c->code == PAWL_OK) --*open;
         return PAWL_OK;
     }
+    uint64_t expected = peers_own(c->cookie) & (((uint64_t)1 << COOKIE_BYTES_BITS) - 1);
+    if (r->pending == 0) return error_set(e, PAWL_INTERNAL, 0, "completion without a reduction");
     if (c->code != PAWL_OK || c->bytes != expected)
         return error_set(e, PAWL_FORMAT, 0, "reduction message of %zu bytes: expected %llu", c->bytes,
                          (unsigned long long)expected);
@@ -232,5 +387,8 @@ pawl_code reduce_completion(struct reduce *r, const struct net_completion *c, st
 
 void reduce_drop(struct reduce *r) {
     r->phase = REDUCE_IDLE;
-    r->pending = 0;
+    r->pending = r->giving = 0;
+    r->given = false;
+    r->taker_count = 0;
+    r->begun = r->made = 0;
 }

@@ -31,6 +31,7 @@ struct replan {
     struct ir_plan *ir;  /* null: there is none yet */
     uint64_t generation; /* of the costs for which ahead works, or for which it was compared */
     uint32_t decided;    /* iterations since */
+    uint32_t looked;     /* iterations since ahead was told what to do */
 };
 
 /* ---- life ---- */
@@ -149,6 +150,7 @@ static pawl_code settle(struct replan *r, const struct replan_question *q, struc
         replan_cast_move(cast, out->moves, out->move_count, q, &r->costs);
         if (out->move_count == 0 || !any_slow(r, cast)) break;
     }
+    replan_cast_keep_helpers(cast, out->ir, q, &r->costs);
     return PAWL_OK;
 }
 
@@ -293,6 +295,7 @@ static void look_ahead(struct replan *r) {
     uint32_t count = 0;
     struct replan_job *jobs = calloc(NEXT_MAX + 2, sizeof *jobs);
     r->generation = r->costs.generation;
+    r->looked = 0;
     if (jobs == NULL) return;
     if (r->spec.parallel.replan) add_job(r, &r->cast, REPLAN_JOB_COMPARE, jobs, &count);
     for (uint32_t i = 0; i < r->ranks && count <= NEXT_MAX; i++)
@@ -353,22 +356,28 @@ static bool better_now(struct replan *r) {
     bool better = false;
     r->generation = r->costs.generation;
     if (replan_request_make(&r->cast, &r->costs, &q, &e) != PAWL_OK) return false;
-    if (replan_ask(&r->spec, &q, &budget, &a, &e) == PAWL_OK)
+    if (replan_ask(&r->spec, &q, &budget, &a, &e) == PAWL_OK) {
         better = a.former > 0 && a.period <= a.former * (1 - REPLAN_GAIN);
+        keep_copy(r, &q, &a);
+    }
     replan_request_close(&q);
     replan_answer_close(&a);
     return better;
 }
 
 bool replan_better(struct replan *r) {
-    if (r->ir == NULL || !r->spec.parallel.replan || ++r->decided < REPLAN_PAUSE) return false;
     bool changed = r->generation != r->costs.generation, better = false;
-    if (r->ahead != NULL) {
+    if (r->ir == NULL) return false;
+    if (++r->looked >= REPLAN_PAUSE && changed && r->ahead != NULL) look_ahead(r);
+    if (++r->decided < REPLAN_PAUSE || !r->spec.parallel.replan) return false;
+    if (r->ahead != NULL)
         better = replan_ahead_better(r->ahead);
-        if (changed && !better) look_ahead(r);
-    } else if (changed) {
+    else if (changed)
         better = better_now(r);
-    }
     if (better) r->decided = 0;
     return better;
+}
+
+void replan_settle(struct replan *r) {
+    if (r->ahead != NULL) replan_ahead_settle(r->ahead);
 }

@@ -155,11 +155,50 @@ void replan_cast_move(struct replan_cast *cast, const struct plan_move *moves, u
     }
 }
 
+/* The chunk that the role helps with; IR_NONE. */
+static uint32_t helped_chunk(const struct ir_plan *ir, uint32_t role) {
+    const struct ir_worker *w = &ir->workers[role];
+    for (uint32_t i = 0; i < w->hold_count; i++)
+        if (w->holds[i] != role % ir->stages) return w->holds[i];
+    return IR_NONE;
+}
+
+static bool has_chunk(const struct replan_cast *cast, const struct replan_question *q, uint32_t role,
+                      uint32_t chunk) {
+    uint32_t rank = cast->rank_of_role[role];
+    return chunk != IR_NONE && q->has_state[(size_t)rank * cast->stages + chunk];
+}
+
+/* Of the role's stage: whoever has the chunk, and does not need what it has where it is. */
+static uint32_t find_helper(const struct replan_cast *cast, const struct ir_plan *ir,
+                            const struct replan_question *q, const struct replan_costs *costs,
+                            uint32_t role) {
+    uint32_t chunk = helped_chunk(ir, role);
+    for (uint32_t p = 0; p < cast->pipelines; p++) {
+        uint32_t other = p * cast->stages + role % cast->stages;
+        if (cast->rank_of_role[other] == IR_NONE || !has_chunk(cast, q, other, chunk)) continue;
+        bool needed = has_chunk(cast, q, other, helped_chunk(ir, other));
+        if (!needed && as_fast(costs, cast->rank_of_role[role], cast->rank_of_role[other])) return other;
+    }
+    return IR_NONE;
+}
+
+void replan_cast_keep_helpers(struct replan_cast *cast, const struct ir_plan *ir,
+                              const struct replan_question *q, const struct replan_costs *costs) {
+    for (uint32_t role = 0; role < cast->pipelines * cast->stages; role++) {
+        uint32_t chunk = helped_chunk(ir, role), rank = cast->rank_of_role[role];
+        if (chunk == IR_NONE || rank == IR_NONE || has_chunk(cast, q, role, chunk)) continue;
+        uint32_t other = find_helper(cast, ir, q, costs, role);
+        if (other == IR_NONE) continue;
+        cast->rank_of_role[role] = cast->rank_of_role[other];
+        cast->rank_of_role[other] = rank;
+    }
+}
+
 uint32_t replan_pipelines(const struct spec *spec, uint32_t count) {
     uint32_t pipelines = count / spec->parallel.stages, most = spec_pipelines_max(spec);
     uint64_t all = spec_contributions(spec);
     if (pipelines > most) pipelines = most;
     if (pipelines > all) pipelines = (uint32_t)all;
-    while (pipelines > spec->parallel.pipelines && all % pipelines != 0) pipelines--;
     return pipelines > spec->parallel.pipelines ? pipelines : spec->parallel.pipelines;
 }

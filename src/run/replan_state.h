@@ -26,6 +26,9 @@
 /* A micro-batch of a stage that takes less is no work but the noise of the clock and of messages. */
 #define REPLAN_TIME_MIN_NS 20000u
 
+/* The thread has nothing left to do; for tests. */
+void replan_settle(struct replan *r);
+
 struct replan_rank {
     bool told;
     struct measure_report last;
@@ -69,6 +72,10 @@ pawl_code replan_cast_make(const struct replan_casting *in, struct replan_cast *
  */
 void replan_cast_move(struct replan_cast *cast, const struct plan_move *moves, uint32_t count,
                       const struct replan_question *q, const struct replan_costs *costs);
+/* Ranks of one stage that are as fast change roles where that spares a helper the copy of its second chunk.
+ */
+void replan_cast_keep_helpers(struct replan_cast *cast, const struct ir_plan *ir,
+                              const struct replan_question *q, const struct replan_costs *costs);
 void replan_cast_close(struct replan_cast *cast);
 /* The layout for so many: floor(count / stages) pipelines, at least the spec's, at most as many as may be and
  * as there are micro-batches. */

@@ -9,13 +9,13 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/hash.h"
 #include "base/json.h"
 
-#define RUN_FILE      "run.json"
-#define INJECTED_FILE "injected"
-#define RUN_FORMAT    1
+#define RUN_FILE   "run.json"
+#define RUN_FORMAT 1
 /* A spec's text, some lines: beyond that somebody else wrote the file, and it is not read. */
 #define SMALL_BYTES_MAX ((uint64_t)16 << 20)
 
@@ -112,16 +112,6 @@ static pawl_code load_run(struct rundir *d, const struct spec *spec, struct pawl
     return code;
 }
 
-static pawl_code load_injected(struct rundir *d, struct pawl_error *e) {
-    uint8_t *data = NULL;
-    size_t bytes = 0;
-    pawl_code code = store_get_most(d->store, INJECTED_FILE, SMALL_BYTES_MAX, &data, &bytes, e);
-    if (code == PAWL_NOT_FOUND) return PAWL_OK;
-    if (code == PAWL_OK) bytes_put(&d->injected, data, bytes);
-    free(data);
-    return code;
-}
-
 static pawl_code make_parents(const char *path, struct pawl_error *e) {
     char part[SPEC_TEXT_MAX];
     for (size_t i = 1; path[i] != 0 && i < sizeof part; i++) {
@@ -139,7 +129,6 @@ pawl_code rundir_open(struct rundir *d, const struct spec *spec, struct pawl_err
     pawl_code code = make_parents(spec->run.dir, e);
     if (code == PAWL_OK) code = store_open(spec->run.dir, STORE_PLAIN, false, &d->store, NULL, e);
     if (code == PAWL_OK) code = load_run(d, spec, e);
-    if (code == PAWL_OK) code = load_injected(d, e);
     if (code != PAWL_OK) rundir_close(d);
     return code;
 }
@@ -147,7 +136,6 @@ pawl_code rundir_open(struct rundir *d, const struct spec *spec, struct pawl_err
 void rundir_close(struct rundir *d) {
     store_close(d->store);
     bytes_close(&d->identity);
-    bytes_close(&d->injected);
     *d = (struct rundir){0};
 }
 
@@ -162,41 +150,56 @@ pawl_code rundir_note_durable(struct rundir *d, struct pawl_error *e) {
     return write_run_file(d, e);
 }
 
-bool rundir_was_injected(const struct rundir *d, const char *fault) {
-    size_t length = strlen(fault), at = 0;
-    const char *text = (const char *)d->injected.data;
-    while (at < d->injected.size) {
-        const char *end = memchr(text + at, '\n', d->injected.size - at);
-        size_t line = end != NULL ? (size_t)(end - text) - at : d->injected.size - at;
-        if (line == length && memcmp(text + at, fault, length) == 0) return true;
-        at += line + 1;
-    }
-    return false;
+/* What the tail of the log says of steps. */
+struct history {
+    uint64_t last; /* 0: none */
+    double last_s; /* when it was decided */
+    uint64_t from; /* asked for */
+    double from_s; /* when it was decided, or the training began; 0: not in the tail */
+    bool starting; /* a start was read, and no GO since */
+};
+
+/* "2026-01-31T12:00:00.123Z" in seconds; 0: it is none. */
+static double seconds_of(const cJSON *time) {
+    struct tm tm = {0};
+    int ms = 0, end = 0;
+    if (!cJSON_IsString(time) ||
+        sscanf(time->valuestring, "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
+               &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &ms, &end) != 7 ||
+        end == 0)
+        return 0;
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    return (double)timegm(&tm) + (double)ms / 1e3;
 }
 
-pawl_code rundir_note_injected(struct rundir *d, const char *fault, struct pawl_error *e) {
-    bytes_printf(&d->injected, "%s\n", fault);
-    if (d->injected.failed) return error_set(e, PAWL_MEMORY, 0, "no memory for the injected faults");
-    return store_put(d->store, INJECTED_FILE, d->injected.data, d->injected.size, e);
-}
-
-static uint64_t step_of_line(const char *line, size_t size) {
+/* The newest word counts: a run that went back counts from there. */
+static void read_line(struct history *h, const char *line, size_t size) {
     cJSON *json = cJSON_ParseWithLength(line, size);
     const cJSON *event = cJSON_GetObjectItemCaseSensitive(json, "event");
     const cJSON *step = cJSON_GetObjectItemCaseSensitive(json, "step");
-    uint64_t found = 0;
-    if (cJSON_IsString(event) && strcmp(event->valuestring, "step") == 0 && cJSON_IsNumber(step) &&
-        step->valuedouble > 0 && step->valuedouble < 0x1p53)
-        found = (uint64_t)step->valuedouble;
+    double now = seconds_of(cJSON_GetObjectItemCaseSensitive(json, "time"));
+    const char *name = cJSON_IsString(event) ? event->valuestring : "";
+    if (strcmp(name, "start") == 0) h->starting = true;
+    if (strcmp(name, "go") == 0 && h->starting) {
+        h->starting = false;
+        if (h->from == 0) h->from_s = now;
+    }
+    if (strcmp(name, "step") == 0 && cJSON_IsNumber(step) && step->valuedouble > 0 &&
+        step->valuedouble < 0x1p53) {
+        h->last = (uint64_t)step->valuedouble;
+        h->last_s = now;
+        if (h->last == h->from) h->from_s = now;
+    }
     cJSON_Delete(json);
-    return found;
 }
 
-uint64_t rundir_last_step(const struct rundir *d) {
+static struct history read_history(const struct rundir *d, uint64_t from) {
+    struct history h = {.from = from};
     char path[SPEC_TEXT_MAX + 16];
     snprintf(path, sizeof path, "%s/log.jsonl", store_path(d->store));
     FILE *f = fopen(path, "r");
-    if (f == NULL) return 0;
+    if (f == NULL) return h;
     if (fseek(f, 0, SEEK_END) == 0 && ftell(f) > (long)LOG_TAIL_BYTES)
         fseek(f, -(long)LOG_TAIL_BYTES, SEEK_END);
     else
@@ -204,14 +207,17 @@ uint64_t rundir_last_step(const struct rundir *d) {
     char *line = NULL;
     size_t capacity = 0;
     ssize_t size;
-    uint64_t last = 0;
-    while ((size = getline(&line, &capacity, f)) > 0) {
-        uint64_t step = step_of_line(line, (size_t)size);
-        if (step > 0) last = step; /* the newest one: a run that went back counts from there */
-    }
+    while ((size = getline(&line, &capacity, f)) > 0) read_line(&h, line, (size_t)size);
     free(line);
     fclose(f);
-    return last;
+    return h;
+}
+
+uint64_t rundir_last_step(const struct rundir *d) { return read_history(d, UINT64_MAX).last; }
+
+double rundir_lost_seconds(const struct rundir *d, uint64_t step) {
+    struct history h = read_history(d, step);
+    return h.from_s > 0 && h.last > step && h.last_s > h.from_s ? h.last_s - h.from_s : 0;
 }
 
 pawl_code rundir_store_path(const struct spec *spec, uint32_t rank, char *out, size_t size,

@@ -1,8 +1,9 @@
-/* The folder a run lives in: its identity, its lock, its stores, its injected faults.
+/* The folder a run lives in: its identity, its lock, its stores.
  *
- *   run.dir/run.json        run id, incarnation, whether a step was ever durable, the fields a resume must
- * keep run.dir/store/rank-NNNN one checkpoint store a rank run.dir/injected        fault injections that have
- * fired, one a line run.dir/log.jsonl, report.json
+ *   run.dir/run.json            run id, incarnation, whether a step was ever durable, what a resume must keep
+ *   run.dir/store/rank-NNNN     one checkpoint store a rank
+ *   run.dir/injected            fault injections that have fired (run/inject.h)
+ *   run.dir/log.jsonl, report.json, evidence-N.txt, admin.sock, STOP
  *
  * One launcher at a time (BUSY otherwise). Everything is replaced atomically. Layout: docs/formats/run.md. */
 #ifndef RUN_RUNDIR_H
@@ -17,7 +18,6 @@ struct rundir {
     uint64_t incarnation; /* of the last start; 0: never started */
     bool had_durable;
     struct bytes identity;
-    struct bytes injected;
 };
 
 /* Makes the folder at the first start; afterwards checks that it is this spec's run (FOREIGN names the
@@ -28,10 +28,11 @@ void rundir_close(struct rundir *d);
 pawl_code rundir_begin(struct rundir *d, struct pawl_error *e);
 /* Durably note that a step was durable; once. */
 pawl_code rundir_note_durable(struct rundir *d, struct pawl_error *e);
-bool rundir_was_injected(const struct rundir *d, const char *fault);
-pawl_code rundir_note_injected(struct rundir *d, const char *fault, struct pawl_error *e);
 /* Highest step the log knows of as decided, 0 if none. */
 uint64_t rundir_last_step(const struct rundir *d);
+/* Seconds from the decision of `step` (0: the beginning) to that of the last one, as the log has them; 0:
+ * unknown. */
+double rundir_lost_seconds(const struct rundir *d, uint64_t step);
 
 pawl_code rundir_store_path(const struct spec *spec, uint32_t rank, char *out, size_t size,
                             struct pawl_error *e);

@@ -2,7 +2,7 @@
  *
  * One timeout T is set by people. Silence for T is death. A computation, a load or a save may take longer, as
  * long as the process beats: their limits are multiples of T unless they are given, and no phase has less
- * than a step. Tested in tests/unit/run_spec_test.c. */
+ * than a step. Tested in tests/unit/run_spec_follow_test.c. */
 #include "ir/ir.h"
 #include "run/spec.h"
 

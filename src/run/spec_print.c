@@ -2,7 +2,8 @@
  *
  * The identity is a YAML of the fields that decide the bits of the weights. It is written when a run begins
  * and compared at each resume, so that a run is never continued as another one. A field that a later version
- * adds is absent from older identities and then stands for its default. Tested in tests/unit/run_spec_test.c.
+ * adds is absent from older identities and then stands for its default. Tested in
+ * tests/unit/run_spec_follow_test.c.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,115 +1,78 @@
-/* The life of a worker: start and load, control messages, saves, end. Iterations are in worker_step.c. */
-#include "run/worker.h"
-
+/* The life of a worker: start, control messages, polling, end. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fault.h"
-#include "base/mem.h"
-#include "model/weights.h"
-#include "run/persist.h"
 #include "run/worker_state.h"
 
-/* Completions and events handled per poll; more are taken at the next. */
+/* Completions handled per poll; more are taken at the next. */
 #define BATCH 64
 
 pawl_code worker_new(const struct worker_env *env, struct worker **out, struct pawl_error *e) {
     struct worker *w = calloc(1, sizeof *w);
     if (w == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for a worker");
     w->env = *env;
+    w->peers.rank = UINT32_MAX;
+    w->targets.net = env->net;
+    w->at[1] = 255;
     *out = w;
     return PAWL_OK;
 }
 
-static size_t sums_bytes(const struct worker *w) {
-    return (w->stage->param_count + GRADSUM_FOOTER_WORDS) * sizeof(int64_t);
-}
-
 void worker_free(struct worker *w, int64_t deadline_ns) {
     if (w == NULL) return;
+    inject_self_free(w->inject);
     ckpt_close(w->ckpt, deadline_ns, NULL);
     store_close(w->own_store);
-    if (w->stage != NULL) {
-        mem_free(w->sums, sums_bytes(w));
-        mem_free(w->grad, w->stage->param_count * sizeof(float));
-        exec_close(&w->exec);
-        reduce_close(&w->reduce);
-        versions_close(&w->versions);
-        w->stage->ops->close(w->stage);
-    }
-    data_close(w->data);
+    exec_close(&w->exec);
+    transfers_close(&w->transfers);
+    for (uint32_t i = 0; i < w->holding_count; i++) holding_free(w->holdings[i]);
+    free(w->holdings);
+    free(w->planned);
+    engine_close(w->engine);
     peers_close(&w->peers);
-    ir_plan_free(w->plan);
-    free(w->peer_has_grad);
+    go_close(&w->go);
+    free(w->reduced);
+    free(w->gives);
     free(w->saves);
-    free(w->injections);
     free(w);
 }
 
-static pawl_code open_stage(struct worker *w, struct pawl_error *e) {
-    const struct spec *s = &w->spec;
-    struct gpt_config gpt = spec_gpt(s);
-    w->adamw = spec_adamw(s);
-    pawl_code code =
-        data_open(s->data.path, s->data.format, gpt.vocabulary, gpt.context, s->run.seed, &w->data, e);
-    if (code == PAWL_OK)
-        code = gpt_stage_open(&gpt, w->peers.stage, s->parallel.stages, w->data, spec_contributions(s),
-                              &w->stage, e);
-    /* The base, the tentative one, and one a save in flight. */
-    if (code == PAWL_OK) code = versions_init(&w->versions, w->stage, 2 + s->save.in_flight, e);
-    if (code == PAWL_OK) code = exec_init(&w->exec, w->stage, &w->peers, s->parallel.microbatches, e);
-    if (code == PAWL_OK) code = reduce_init(&w->reduce, w->stage, &w->peers, e);
-    if (code != PAWL_OK) return code;
-    w->sums = mem_alloc(sums_bytes(w));
-    w->grad = mem_alloc(w->stage->param_count * sizeof(float));
-    w->peer_has_grad = calloc(w->peers.rank_count, sizeof *w->peer_has_grad);
-    w->saves = calloc(s->save.in_flight, sizeof *w->saves);
-    w->save_count = s->save.in_flight;
-    w->base = versions_take(&w->versions);
-    if (w->sums == NULL || w->grad == NULL || w->peer_has_grad == NULL || w->saves == NULL)
-        return error_set(e, PAWL_MEMORY, 0, "no memory for the sums of %llu parameters",
-                         (unsigned long long)w->stage->param_count);
-    return PAWL_OK;
+struct holding *worker_find(const struct worker *w, uint32_t chunk) {
+    for (uint32_t i = 0; i < w->holding_count; i++)
+        if (w->holdings[i]->use != HOLDING_OVER && holding_chunk(w->holdings[i]) == chunk)
+            return w->holdings[i];
+    return NULL;
 }
 
-static pawl_code start_fresh(struct worker *w, struct pawl_error *e) {
-    struct gpt_config gpt = spec_gpt(&w->spec);
-    if (w->spec.model.weights[0] != 0)
-        return weights_read(w->spec.model.weights, &gpt, w->stage, w->base->params, e);
-    w->stage->ops->init_params(w->stage, w->spec.run.seed, w->base->params);
-    return PAWL_OK;
-}
-
-static pawl_code load_version(struct worker *w, const struct message *m, struct pawl_error *e) {
-    struct store **stores = NULL;
-    uint32_t count = 0;
-    struct ckpt_set *set = NULL;
-    pawl_code code = w->env.open_all(w->env.context, &w->spec, &stores, &count, e);
-    if (code == PAWL_OK) code = ckpt_set_open(stores, count, m->run_id, &set, e);
-    if (code == PAWL_OK) {
-        uint32_t index = persist_find(set, m->version, m->resume_incarnation);
-        code = index == UINT32_MAX
-                   ? error_set(e, PAWL_CORRUPT, 0, "step %llu is no longer complete in the store",
-                               (unsigned long long)m->version)
-                   : persist_load(set, index, w->stage, w->base, e);
+pawl_code worker_make_holding(struct worker *w, uint32_t chunk, struct holding **out, struct pawl_error *e) {
+    if (w->holding_count == w->holding_room) {
+        uint32_t room = w->holding_room * 2 + 2;
+        struct holding **more = realloc(w->holdings, room * sizeof *more);
+        if (more == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %u chunks", room);
+        w->holdings = more;
+        w->holding_room = room;
     }
-    ckpt_set_close(set);
-    for (uint32_t i = 0; i < count; i++) store_close(stores[i]);
-    free(stores);
+    struct stage *stage = NULL;
+    worker_set_work(w, COORD_WORK_COMPILE);
+    pawl_code code = engine_stage(w->engine, chunk, &stage, e);
+    if (code == PAWL_OK) code = holding_new(stage, w->spec.save.in_flight, &w->peers, out, e);
+    worker_set_work(w, COORD_WORK_STEP);
+    if (code == PAWL_OK) w->holdings[w->holding_count++] = *out;
     return code;
 }
 
-static pawl_code open_engine(struct worker *w, const struct message *m, char *why, struct pawl_error *e) {
-    pawl_code code = w->env.open_own(w->env.context, &w->spec, w->peers.rank, &w->own_store, why, e);
-    if (code != PAWL_OK) return code;
-    struct ckpt_config config = {.incarnation = m->incarnation,
-                                 .resume_step = m->version,
-                                 .in_flight = w->spec.save.in_flight,
-                                 .keep = w->spec.save.keep,
-                                 .background = w->env.background};
-    memcpy(config.run_id, m->run_id, sizeof config.run_id);
-    return ckpt_open(&config, w->own_store, &w->ckpt, e);
+void worker_free_over(struct worker *w) {
+    for (uint32_t i = w->holding_count; i-- > 0;) {
+        struct holding *h = w->holdings[i];
+        if (h->use != HOLDING_OVER || versions_in_use(&h->versions) || h->grad_sends > 0 ||
+            h->reduce.giving > 0)
+            continue;
+        holding_free(h);
+        w->holdings[i] = w->holdings[--w->holding_count];
+    }
 }
+
+/* ---- control messages ---- */
 
 static pawl_code send_address(struct worker *w, struct pawl_error *e) {
     size_t size;
@@ -119,79 +82,37 @@ static pawl_code send_address(struct worker *w, struct pawl_error *e) {
 }
 
 static pawl_code handle_start(struct worker *w, const struct message *m, struct pawl_error *e) {
-    if (w->phase != WORKER_START || w->stage != NULL) return error_set(e, PAWL_FORMAT, 0, "started twice");
+    if (w->phase != WORKER_START) return error_set(e, PAWL_FORMAT, 0, "started twice");
+    if (m->rank >= m->ranks || m->ranks > IR_WORKERS_MAX)
+        return error_set(e, PAWL_FORMAT, 0, "started as rank %u of %u", m->rank, m->ranks);
     pawl_code code = spec_parse(m->text, strlen(m->text), "start message", &w->spec, e);
     if (code != PAWL_OK) return code;
-    uint32_t pipelines = w->spec.parallel.pipelines, stages = w->spec.parallel.stages;
-    if (m->rank >= spec_ranks(&w->spec)) return error_set(e, PAWL_FORMAT, 0, "started as rank %u", m->rank);
+    memcpy(w->run_id, m->run_id, sizeof w->run_id);
+    w->adamw = spec_adamw(&w->spec);
     char why[160] = "";
-    code = peers_init(&w->peers, w->env.net, pipelines, stages, m->rank, e);
+    code = peers_init(&w->peers, w->env.net, m->ranks, m->rank, e);
     if (code == PAWL_OK) code = send_address(w, e);
-    if (code == PAWL_OK) code = open_stage(w, e);
-    if (code == PAWL_OK) code = m->resume_incarnation == 0 ? start_fresh(w, e) : load_version(w, m, e);
-    if (code == PAWL_OK) code = open_engine(w, m, why, e);
+    exec_init(&w->exec, &w->peers);
+    if (code == PAWL_OK) code = engine_open(&w->spec, m->rank, &w->engine, e);
+    if (code == PAWL_OK) code = w->env.open_own(w->env.context, &w->spec, m->rank, &w->own_store, why, e);
     if (code != PAWL_OK) return code;
+    w->targets.engine = w->engine;
+    w->targets.store = w->own_store;
     w->phase = WORKER_FENCED;
-    struct message ready = {.kind = MESSAGE_READY, .version = w->base->number, .text = why};
+    struct message ready = {.kind = MESSAGE_READY, .text = why};
     return channel_send(w->env.channel, &ready, e);
 }
 
-static pawl_code handle_plan(struct worker *w, const struct message *m, struct pawl_error *e) {
-    struct ir_plan *plan = NULL;
-    pawl_code code = ir_decode(m->data, m->data_bytes, &plan, e);
-    if (code == PAWL_OK && (plan->pipelines != w->peers.pipelines || plan->stages != w->peers.stages ||
-                            plan->microbatches != w->spec.parallel.microbatches))
-        code = error_set(e, PAWL_PLAN, 0, "plan of %u x %u workers and %u micro-batches", plan->pipelines,
-                         plan->stages, plan->microbatches);
-    if (code == PAWL_OK) code = ir_check(plan, NULL, NULL, e);
-    if (code == PAWL_OK) code = exec_runs(plan, e);
-    if (code != PAWL_OK) {
-        ir_plan_free(plan);
-        return code;
-    }
-    w->exec.list = NULL; /* it pointed into the old plan */
-    ir_plan_free(w->plan);
-    w->plan = plan;
-    w->plan_view = m->view;
-    return PAWL_OK;
-}
-
-static pawl_code report_save(struct worker *w, struct message m, const struct pawl_error *why,
-                             struct pawl_error *e) {
-    m.kind = MESSAGE_SAVED;
-    m.text = m.code == PAWL_OK ? "" : why->text;
-    return channel_send(w->env.channel, &m, e);
-}
-
-pawl_code worker_save(struct worker *w, const struct message *m, struct pawl_error *e) {
-    if (w->phase == WORKER_FETCH && w->early_save.parts == 0) {
-        w->early_save = *m;
-        return PAWL_OK;
-    }
-    struct message answer = {.version = m->version, .part = m->part, .parts = m->parts};
-    if (w->base->number != m->version || m->part >= m->parts)
-        return error_set(e, PAWL_INTERNAL, 0, "told to save version %llu at version %llu",
-                         (unsigned long long)m->version, (unsigned long long)w->base->number);
-    struct worker_save *place = NULL;
-    for (uint32_t i = 0; i < w->save_count; i++)
-        if (w->saves[i].version == NULL) place = &w->saves[i];
-    struct pawl_error why = {.text = "every place for a save in flight is taken"};
-    answer.code = place == NULL ? PAWL_BUSY
-                                : persist_save(w->ckpt, &w->spec, w->stage, w->base, m->part, m->parts, &why);
-    if (answer.code != PAWL_OK) return report_save(w, answer, &why, e);
-    *place = (struct worker_save){w->base, m->part, m->parts};
-    versions_hold(&w->versions, w->base);
-    return PAWL_OK;
-}
-
 static pawl_code handle_inject(struct worker *w, const struct message *m, struct pawl_error *e) {
-    enum fault_point point = fault_of_name(m->text);
-    struct worker_injection *more = realloc(w->injections, (w->injection_count + 1) * sizeof *more);
-    if (point == FAULT_NONE || more == NULL)
-        return error_set(e, PAWL_FORMAT, 0, "no fault point named %s", m->text);
-    w->injections = more;
-    w->injections[w->injection_count++] = (struct worker_injection){m->iteration, point};
-    return PAWL_OK;
+    pawl_code code = PAWL_OK;
+    if (w->inject == NULL) code = inject_self_new(w->spec.run.dir, &w->targets, &w->inject, e);
+    return code == PAWL_OK ? inject_self_add(w->inject, m->text, e) : code;
+}
+
+/* Said to the process that had this place before, while the coordinator did not know that it is gone. */
+static bool is_for_another(const struct worker *w, const struct message *m) {
+    bool of_members = m->kind == MESSAGE_GO || m->kind == MESSAGE_DECIDE || m->kind == MESSAGE_SAVE;
+    return w->go.plan == NULL && of_members && (m->kind != MESSAGE_GO || m->view != w->peers.view);
 }
 
 static pawl_code handle(struct worker *w, const struct message *m, struct pawl_error *e) {
@@ -201,27 +122,31 @@ static pawl_code handle(struct worker *w, const struct message *m, struct pawl_e
         return PAWL_OK;
     }
     if (w->phase == WORKER_START) return error_set(e, PAWL_FORMAT, 0, "control message before the start");
+    if (is_for_another(w, m)) return PAWL_OK;
     switch (m->kind) {
     case MESSAGE_PEERS:
         return peers_learn(&w->peers, m, e);
-    case MESSAGE_PLAN:
-        return handle_plan(w, m, e);
     case MESSAGE_GO:
         return worker_go(w, m, e);
     case MESSAGE_FENCE:
         return worker_fence(w, m, e);
     case MESSAGE_DECIDE:
         return worker_decide(w, m, e);
+    case MESSAGE_PREPARE:
+        return worker_prepare(w, m, e);
     case MESSAGE_SAVE:
         return worker_save(w, m, e);
     case MESSAGE_DURABLE:
-        ckpt_durable(w->ckpt, m->version);
+        worker_saves_durable(w, m->version);
         return PAWL_OK;
     case MESSAGE_FORGET:
-        ckpt_forget(w->ckpt, m->version);
+        worker_saves_forget(w, m->version);
         return PAWL_OK;
     case MESSAGE_INJECT:
         return handle_inject(w, m, e);
+    case MESSAGE_LEAVE:
+        w->phase = WORKER_LEAVING;
+        return PAWL_OK;
     default:
         return error_set(e, PAWL_FORMAT, 0, "control message of kind %d is not for workers", (int)m->kind);
     }
@@ -240,6 +165,8 @@ static pawl_code poll_control(struct worker *w, bool *worked, struct pawl_error 
     }
 }
 
+/* ---- completions ---- */
+
 /* A peer that cannot be reached: the coordinator knows, or finds out, whether it is dead. */
 static pawl_code suspect(struct worker *w, uint32_t peer, struct pawl_error *e) {
     struct message m = {.kind = MESSAGE_SUSPECT, .peer = peer};
@@ -252,59 +179,56 @@ static bool is_lost_send(const struct net_completion *c) {
            (owner == PEERS_EXEC_SEND || owner == PEERS_REDUCE_SEND || owner == PEERS_STATE_SEND);
 }
 
+static pawl_code reduction_completion(struct worker *w, const struct net_completion *c,
+                                      struct pawl_error *e) {
+    uint32_t chunk = reduce_chunk_of(c->cookie);
+    for (uint32_t i = 0; i < w->planned_count; i++)
+        if (holding_chunk(w->planned[i]) == chunk) return reduce_completion(&w->planned[i]->reduce, c, e);
+    return error_set(e, PAWL_INTERNAL, 0, "completion of a reduction of chunk %u, which is not held", chunk);
+}
+
+static pawl_code completion(struct worker *w, const struct net_completion *c, struct pawl_error *e) {
+    pawl_code code = is_lost_send(c) ? suspect(w, peers_receiver(c->cookie), e) : PAWL_OK;
+    if (code != PAWL_OK) return code;
+    switch (peers_owner_of(c->cookie)) {
+    case PEERS_REDUCE:
+    case PEERS_REDUCE_SEND:
+        return reduction_completion(w, c, e);
+    case PEERS_STATE:
+    case PEERS_STATE_SEND:
+        return worker_transfer_completion(w, c, e);
+    default:
+        return exec_completion(&w->exec, c, e);
+    }
+}
+
 static pawl_code poll_net(struct worker *w, bool *worked, struct pawl_error *e) {
     struct net_completion done[BATCH];
     uint32_t count = net_poll(w->env.net, done, BATCH);
-    for (uint32_t i = 0; i < count; i++) {
-        *worked = true;
-        pawl_code code = is_lost_send(&done[i]) ? suspect(w, peers_receiver(done[i].cookie), e) : PAWL_OK;
-        if (code != PAWL_OK) return code;
-        switch (peers_owner_of(done[i].cookie)) {
-        case PEERS_REDUCE:
-        case PEERS_REDUCE_SEND:
-            code = reduce_completion(&w->reduce, &done[i], e);
-            break;
-        case PEERS_STATE:
-        case PEERS_STATE_SEND:
-            code = worker_state_completion(w, &done[i], e);
-            break;
-        default:
-            code = exec_completion(&w->exec, &done[i], e);
-        }
-        if (code != PAWL_OK) return code;
-    }
-    return PAWL_OK;
+    pawl_code code = PAWL_OK;
+    for (uint32_t i = 0; i < count && code == PAWL_OK; i++) code = completion(w, &done[i], e);
+    *worked = *worked || count > 0;
+    return code;
 }
 
-static pawl_code poll_saves(struct worker *w, bool *worked, struct pawl_error *e) {
-    struct ckpt_event events[BATCH];
-    uint32_t count = ckpt_poll(w->ckpt, events, BATCH);
-    uint64_t operations = ckpt_progress(w->ckpt);
-    if (operations != w->save_operations) { /* a long save is progress, too */
-        w->save_operations = operations;
-        atomic_fetch_add_explicit(&w->progress, 1, memory_order_relaxed);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        *worked = true;
-        for (uint32_t s = 0; s < w->save_count; s++) {
-            struct worker_save *save = &w->saves[s];
-            if (save->version == NULL || save->version->number != events[i].step ||
-                save->part != events[i].part || save->parts != events[i].part_count)
-                continue;
-            versions_drop(&w->versions, save->version);
-            save->version = NULL;
-            break;
-        }
-        struct message m = {.version = events[i].step,
-                            .part = events[i].part,
-                            .parts = events[i].part_count,
-                            .code = events[i].code,
-                            .bytes = events[i].bytes,
-                            .write_ns = events[i].total_ns};
-        pawl_code code = report_save(w, m, &events[i].error, e);
-        if (code != PAWL_OK) return code;
-    }
-    return PAWL_OK;
+/* ---- polling ---- */
+
+static void end_if_left(struct worker *w) {
+    if (w->phase != WORKER_LEAVING) return;
+    worker_set_work(w, COORD_WORK_SAVE);
+    if (!worker_saves_writing(w) && w->transfers.count == 0) w->phase = WORKER_ENDED;
+}
+
+static pawl_code poll_all(struct worker *w, bool *worked, struct pawl_error *e) {
+    if (w->inject != NULL) inject_self_poll(w->inject);
+    pawl_code code = poll_net(w, worked, e);
+    if (code == PAWL_OK) code = worker_saves_poll(w, worked, e);
+    if (code == PAWL_OK) code = worker_advance(w, worked, e);
+    if (code == PAWL_OK && w->peers.has_lost) code = suspect(w, w->peers.lost, e);
+    w->peers.has_lost = false;
+    worker_free_over(w);
+    end_if_left(w);
+    return code;
 }
 
 pawl_code worker_poll(struct worker *w, bool *worked, struct pawl_error *e) {
@@ -313,13 +237,8 @@ pawl_code worker_poll(struct worker *w, bool *worked, struct pawl_error *e) {
     if (e == NULL) e = &local;
     worker_set_busy(w, true);
     pawl_code code = poll_control(w, worked, e);
-    if (code == PAWL_OK && w->phase != WORKER_START && w->phase != WORKER_ENDED) {
-        code = poll_net(w, worked, e);
-        if (code == PAWL_OK) code = poll_saves(w, worked, e);
-        if (code == PAWL_OK) code = worker_advance(w, worked, e);
-        if (code == PAWL_OK && w->peers.has_lost) code = suspect(w, w->peers.lost, e);
-        w->peers.has_lost = false;
-    }
+    if (code == PAWL_OK && w->phase != WORKER_START && w->phase != WORKER_ENDED)
+        code = poll_all(w, worked, e);
     if (*worked) atomic_fetch_add_explicit(&w->progress, 1, memory_order_relaxed);
     if (code != PAWL_OK && code != PAWL_PEER_LOST) {
         struct message m = {.kind = MESSAGE_FAILED, .code = code, .text = e->text};
@@ -328,14 +247,56 @@ pawl_code worker_poll(struct worker *w, bool *worked, struct pawl_error *e) {
     return code;
 }
 
-bool worker_finished(const struct worker *w) { return w->phase == WORKER_ENDED; }
-int worker_save_fd(const struct worker *w) { return w->ckpt != NULL ? ckpt_fd(w->ckpt) : -1; }
-uint64_t worker_progress(const struct worker *w) {
-    return atomic_load_explicit(&w->progress, memory_order_relaxed);
+/* ---- what others see ---- */
+
+void worker_set_work(struct worker *w, enum coord_work work) {
+    atomic_store_explicit(&w->work, (uint32_t)work, memory_order_relaxed);
 }
-bool worker_busy(const struct worker *w) { return atomic_load_explicit(&w->busy, memory_order_relaxed); }
+
+/* iteration 40 bits, position 24; op 8 bits, chunk 12, home 16, micro-batch 16: each is below its limit */
+void worker_note_at(struct worker *w) {
+    struct message_at at = exec_at(&w->exec);
+    uint64_t what =
+        (uint64_t)at.op | (uint64_t)at.chunk << 8 | (uint64_t)at.home << 20 | (uint64_t)at.microbatch << 36;
+    atomic_store_explicit(&w->at[0], at.iteration << 24 | (at.position & 0xffffff), memory_order_relaxed);
+    atomic_store_explicit(&w->at[1], what, memory_order_relaxed);
+}
+
+struct message_at worker_at(const struct worker *w) {
+    uint64_t where = atomic_load_explicit(&w->at[0], memory_order_relaxed);
+    uint64_t what = atomic_load_explicit(&w->at[1], memory_order_relaxed);
+    return (struct message_at){.iteration = where >> 24,
+                               .position = where & 0xffffff,
+                               .op = (uint8_t)what,
+                               .chunk = what >> 8 & 0xfff,
+                               .home = what >> 20 & 0xffff,
+                               .microbatch = what >> 36 & 0xffff};
+}
+
+void worker_beat(const struct worker *w, struct message *beat) {
+    *beat = (struct message){
+        .kind = MESSAGE_BEAT,
+        .progress = atomic_load_explicit(&w->progress, memory_order_relaxed),
+        .busy = atomic_load_explicit(&w->busy, memory_order_relaxed),
+        .work = (enum coord_work)atomic_load_explicit(&w->work, memory_order_relaxed),
+        .at = worker_at(w),
+    };
+}
+
 void worker_set_busy(struct worker *w, bool busy) {
     atomic_store_explicit(&w->busy, busy, memory_order_relaxed);
 }
-const struct version *worker_base(const struct worker *w) { return w->base; }
-const struct stage *worker_stage(const struct worker *w) { return w->stage; }
+
+bool worker_finished(const struct worker *w) { return w->phase == WORKER_ENDED; }
+int worker_save_fd(const struct worker *w) { return w->ckpt != NULL ? ckpt_fd(w->ckpt) : -1; }
+uint32_t worker_rank(const struct worker *w) { return w->peers.rank; }
+
+const struct version *worker_version(const struct worker *w, uint32_t chunk) {
+    const struct holding *h = worker_find(w, chunk);
+    return h != NULL ? h->base : NULL;
+}
+
+const struct stage *worker_stage(const struct worker *w, uint32_t chunk) {
+    const struct holding *h = worker_find(w, chunk);
+    return h != NULL ? h->stage : NULL;
+}

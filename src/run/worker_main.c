@@ -1,5 +1,6 @@
 /* Implementation of run/worker_main.h. The loop sleeps on the control channel, the network and the
- * checkpoint engine; a thread of its own beats, so that a long computation is not taken for death. */
+ * checkpoint engine; a thread of its own beats, so that a long computation is not taken for death, and passes
+ * on a SIGTERM to this process as the wish to leave. */
 #include "run/worker_main.h"
 
 #include <errno.h>
@@ -13,8 +14,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "net/net.h"
 #include "run/rundir.h"
 #include "run/worker.h"
+#include "run/worker_stack.h"
 
 /* Beats are far below any sensible timeout and cost next to nothing. */
 #define BEAT_NS 100000000
@@ -33,13 +36,32 @@ struct heart {
     bool stop;
 };
 
+static _Atomic bool told_to_end;
+
+static void on_term(int signal) {
+    (void)signal;
+    told_to_end = true;
+}
+
+/* Who is asked for its stacks waits for every thread's answer: the heart has the time, the main thread has not,
+ * on a worker whose peer hangs. */
+static void let_stacks_be_asked(bool here) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    pthread_sigmask(here ? SIG_UNBLOCK : SIG_BLOCK, &set, NULL);
+}
+
 static void *beat(void *argument) {
     struct heart *h = argument;
+    let_stacks_be_asked(true);
     pthread_mutex_lock(&h->lock);
     while (!h->stop) {
-        struct message m = {
-            .kind = MESSAGE_BEAT, .progress = worker_progress(h->worker), .busy = worker_busy(h->worker)};
+        struct message m;
+        worker_beat(h->worker, &m);
         channel_send(h->channel, &m, NULL);
+        if (atomic_exchange(&told_to_end, false))
+            channel_send(h->channel, &(struct message){.kind = MESSAGE_LEAVING}, NULL);
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += BEAT_NS;
@@ -108,7 +130,9 @@ int worker_main(int fd) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no orphans, whatever kills the launcher */
     /* A signal to the whole group (Ctrl-C) is the launcher's to answer: it tells its workers what to do. */
     signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_IGN);
+    sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_term, .sa_flags = SA_RESTART}, NULL);
+    worker_stack_install();
+    let_stacks_be_asked(false); /* in no thread but the heart */
     struct channel *channel = NULL;
     struct net *net = NULL;
     struct worker *worker = NULL;
@@ -124,6 +148,7 @@ int worker_main(int fd) {
     struct worker_env env = {
         .net = net, .channel = channel, .background = true, .open_own = open_own, .open_all = open_all};
     if (code == PAWL_OK) code = worker_new(&env, &worker, &e);
+    worker_stack_of(worker);
     struct heart heart = {.worker = worker, .channel = channel};
     pthread_t thread;
     bool beating = false;
@@ -135,6 +160,7 @@ int worker_main(int fd) {
         channel_send(channel, &m, NULL);
     }
     if (beating) heart_stop(&heart, thread);
+    worker_stack_of(NULL);
     net_close(net); /* before the buffers that its open requests point into are freed */
     worker_free(worker, clock_now_ns() + CLOSE_NS);
     for (int64_t end = clock_now_ns() + CLOSE_NS;

@@ -24,6 +24,7 @@ static void put_shape(struct out *o, const struct view *v) {
     out_key_u64(o, "stages", v->ir->stages);
     out_key_u64(o, "chunks", v->ir->chunks);
     out_key_u64(o, "microbatches", v->ir->microbatches);
+    if (!view_is_full(v)) out_key_u64(o, "total_microbatches", v->ir->total);
     out_key_u64(o, "alive", v->workers - v->dead);
     out_key_text(o, "unit", plan->summary.unit);
     out_key_text(o, "memory_unit", plan->memory_in_bytes ? "bytes" : "microbatches");

@@ -83,6 +83,7 @@ static void put_title(const struct chart *c) {
     out_count(c->o, v->ir->stages, "stage");
     out_text(c->o, " \xc3\x97 ");
     out_count(c->o, v->ir->microbatches, "micro-batch");
+    if (!view_is_full(v)) out_printf(c->o, " (%u in all)", v->ir->total);
     svg_text_end(c->o);
 }
 

@@ -39,6 +39,7 @@ static void put_title(struct out *o, const struct view *v) {
     out_count(o, v->ir->stages, "stage");
     out_text(o, " x ");
     out_count(o, v->ir->microbatches, "micro-batch");
+    if (!view_is_full(v)) out_printf(o, " (%u in all)", v->ir->total);
     if (v->ir->chunks != v->ir->stages) out_printf(o, ", %u chunks of the model", v->ir->chunks);
     out_printf(o, ", %u of %u %s\n", v->workers - v->dead, v->workers, view_workers_live(v));
 }

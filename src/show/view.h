@@ -30,6 +30,10 @@ void view_close(struct view *v); /* accepts what is all zero */
 
 static inline uint32_t view_stage(const struct view *v, uint32_t worker) { return worker % v->ir->stages; }
 static inline uint32_t view_pipeline(const struct view *v, uint32_t worker) { return worker / v->ir->stages; }
+/* All pipelines have as many micro-batches. */
+static inline bool view_is_full(const struct view *v) {
+    return v->ir->total == v->ir->pipelines * v->ir->microbatches;
+}
 /* For "5 of 6" and a number of workers. */
 static inline const char *view_workers_live(const struct view *v) {
     return v->workers == 1 ? "worker lives" : "workers live";

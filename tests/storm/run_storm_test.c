@@ -1,9 +1,13 @@
-/* A whole cluster in one process from one seed: the real coordinator, conduct, workers, executor, reduction
- * and checkpoint engine over a simulated network, disk and clock. In the first phase workers are killed,
- * stopped and cut off, disks fail and the power goes; then comes a quiet phase in which the run must finish.
- * Checked all the time: every final version of every worker has the bits of an undisturbed reference, and no
- * step announced as durable is ever lost. PAWL_STORM_SEEDS sets how many seeds run (default 200),
- * PAWL_STORM_SEED the first one (default: fresh); a failure prints the command that repeats it. */
+/* A whole cluster in one process from one seed: the real coordinator, conduct, planner, workers, executor,
+ * reduction and checkpoint engine over a simulated network, disk, launcher and clock (storm_*.h). In the
+ * first phase workers are killed (two at once, too), stopped, cut off, told to leave; others come, also to
+ * new places; the coordinator is killed and replaced, or stopped; disks fail or are stuck, and the power
+ * goes; some failures come in the middle of a fence, a plan, a search, a copy or a save. Then comes a quiet
+ * phase in which the run must finish. Checked all the time: every final version of every chunk that anybody
+ * holds has the bits of an undisturbed reference, no step announced as durable is ever lost, no contribution
+ * counts twice, and none that somebody has who goes on is computed again. PAWL_STORM_SEEDS sets how many
+ * seeds run (default 500), PAWL_STORM_SEED the first one (default: fresh); a failure prints the command that
+ * repeats it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,408 +19,306 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/rng.h"
-#include "model/adamw.h"
-#include "run/conduct.h"
-#include "run/persist.h"
-#include "run/rundir.h"
-#include "run/worker_state.h"
-#include "storm_reference.h"
+#include "storm_launcher.h"
 
-#define BEAT_NS       2000000
 #define STORM_ACTIONS 20000
 #define QUIET_ACTIONS 3000000
+#define FOR_EVER      INT64_MAX
 
-struct member {
-    struct worker *worker; /* null: dead */
-    struct net *net;
-    struct channel *mine, *theirs; /* launcher's end, worker's end */
-    int64_t stopped_until;
-    uint64_t checked; /* newest version whose bits were compared, + 1 */
-    bool reported;    /* conduct knows of its exit */
-};
+/* ---- the life of a run ---- */
 
-struct cluster {
-    uint64_t seed;
-    struct rng_stream rng;
-    struct spec spec;
-    uint32_t ranks;
-    struct reference reference;
-    struct netsim *netsim;
-    struct storesim *disk;
-    struct member *members;
-    struct conduct *conduct;
-    uint64_t incarnation;
-    uint8_t run_id[16];
-    bool resumed;
-    uint64_t resume_step, resume_incarnation;
-    uint64_t durable; /* newest announced; 0: none */
-    uint64_t durable_lost_by_fault;
-    int64_t now_ns, next_beat_ns;
-    uint64_t kills, stops, cuts, blackouts, restarts, redone, undone;
-};
-
-static void fail_seed(const struct cluster *c, const char *what) {
-    fprintf(stderr,
-            "storm: seed %llu: %s (kills %llu stops %llu cuts %llu blackouts %llu)\n"
-            "repeat with: PAWL_STORM_SEED=%llu PAWL_STORM_SEEDS=1 build/tests/storm_run_storm_test\n",
-            (unsigned long long)c->seed, what, (unsigned long long)c->kills, (unsigned long long)c->stops,
-            (unsigned long long)c->cuts, (unsigned long long)c->blackouts, (unsigned long long)c->seed);
-    exit(1);
-}
-
-static bool chance(struct cluster *c, uint32_t one_in) { return rng_below(&c->rng, one_in) == 0; }
-
-static void folder_of(uint32_t rank, char *out, size_t size) { snprintf(out, size, "rank-%04u", rank); }
-
-static pawl_code open_own(void *context, const struct spec *spec, uint32_t rank, struct store **out,
-                          char *why, struct pawl_error *e) {
-    (void)spec;
-    struct cluster *c = context;
-    char folder[32];
-    folder_of(rank, folder, sizeof folder);
-    snprintf(why, 160, "simulated");
-    return storesim_open(c->disk, folder, false, out, e);
-}
-
-static pawl_code open_all(void *context, const struct spec *spec, struct store ***out, uint32_t *count,
-                          struct pawl_error *e) {
-    struct cluster *c = context;
-    *out = calloc(spec_ranks(spec), sizeof **out);
-    *count = 0;
-    for (uint32_t r = 0; r < spec_ranks(spec); r++) {
-        char folder[32];
-        folder_of(r, folder, sizeof folder);
-        pawl_code code = storesim_open(c->disk, folder, true, &(*out)[*count], e);
-        if (code == PAWL_NOT_FOUND) continue; /* the rank never saved anything */
-        if (code != PAWL_OK) return code;
-        ++*count;
-    }
-    return PAWL_OK;
-}
-
-/* The process of `rank` is gone, as after SIGKILL. */
-static void kill_member(struct cluster *c, uint32_t rank) {
-    struct member *m = &c->members[rank];
-    if (m->worker == NULL) return;
-    if (m->worker->own_store != NULL) storesim_freeze(c->disk, m->worker->own_store);
-    ckpt_close(m->worker->ckpt, 0, NULL);
-    m->worker->ckpt = NULL;
-    if (m->worker->own_store != NULL) storesim_kill(c->disk, m->worker->own_store);
-    m->worker->own_store = NULL;
-    netsim_kill(c->netsim, m->net);
-    worker_free(m->worker, 0);
-    channel_close(m->theirs);
-    m->worker = NULL;
-    m->theirs = NULL;
-    m->net = NULL;
-}
-
-static void hook_kill(void *context, uint32_t rank, const char *why) {
-    (void)why;
-    kill_member(context, rank);
-}
-
-static void hook_note(void *context, const struct coord_action *a) {
-    struct cluster *c = context;
-    if (a->kind == COORD_DURABLE_AT && a->version > c->durable) c->durable = a->version;
-}
-
-static void hook_heard(void *context, uint32_t rank, const struct message *m) {
-    struct cluster *c = context;
-    if (m->kind != MESSAGE_FAILED || m->code == PAWL_CORRUPT || m->code == PAWL_IO ||
-        m->code == PAWL_NO_SPACE)
-        return;
-    fprintf(stderr, "storm: rank %u failed: %s\n", rank, m->text);
-    fail_seed(c, "a worker failed");
-}
-
-/* As the launcher does before anything is built on a step. */
-static void settle_all(struct cluster *c) {
-    storesim_set_faults(c->disk, (struct storesim_faults){0}); /* one that cannot do this does not start */
+/* All processes are gone at once: the run was ended, or the machine was. */
+static void end_run(struct cluster *c) {
     for (uint32_t r = 0; r < c->ranks; r++) {
-        char folder[32];
-        struct store *s = NULL;
-        struct pawl_error e;
-        folder_of(r, folder, sizeof folder);
-        pawl_code code = storesim_open(c->disk, folder, false, &s, &e);
-        if (code == PAWL_OK) code = ckpt_settle(s, &e);
-        if (code != PAWL_OK) fail_seed(c, e.text);
-        store_close(s);
+        kill_worker(c, r);
+        forget_place(&c->places[r]);
+        c->places[r].start_at = 0;
     }
+    end_coordinator(c);
+    queue_cut(&c->from_coord, 0);
+    c->view = c->find_view = 0;
+    c->coord_start_at = 0;
+    c->cut_count = 0;
+    c->doomed = UINT32_MAX;
 }
 
-static void find_resume(struct cluster *c, uint64_t below) {
-    struct store **stores = NULL;
-    uint32_t count = 0;
-    struct ckpt_set *set = NULL;
-    struct pawl_error e;
-    if (open_all(c, &c->spec, &stores, &count, &e) != PAWL_OK) fail_seed(c, e.text);
-    if (ckpt_set_open(stores, count, c->run_id, &set, &e) != PAWL_OK) fail_seed(c, e.text);
-    c->resumed = false;
-    for (uint32_t i = 0; i < ckpt_set_count(set) && !c->resumed; i++) {
-        const struct ckpt_step *s = ckpt_set_at(set, i);
-        if (!s->complete || s->step >= below) continue;
-        c->resumed = true;
-        c->resume_step = s->step;
-        c->resume_incarnation = s->incarnation;
-    }
-    if (getenv("PAWL_STORM_SHOW") != NULL) {
-        for (uint32_t i = 0; i < ckpt_set_count(set); i++)
-            printf("step %llu incarnation %llu: %s\n", (unsigned long long)ckpt_set_at(set, i)->step,
-                   (unsigned long long)ckpt_set_at(set, i)->incarnation,
-                   ckpt_set_at(set, i)->complete ? "complete" : ckpt_set_at(set, i)->missing);
-        for (uint32_t i = 0; ckpt_set_problem(set, i) != NULL; i++)
-            printf("problem: %s\n", ckpt_set_problem(set, i));
-    }
-    ckpt_set_close(set);
-    for (uint32_t i = 0; i < count; i++) store_close(stores[i]);
-    free(stores);
-    if (c->resumed) settle_all(c);
-    if (below == UINT64_MAX && c->durable > 0 && (!c->resumed || c->resume_step < c->durable))
-        fail_seed(c, "a step announced as durable is gone");
+static void start_run(struct cluster *c) {
+    uint64_t step, incarnation;
+    c->over = c->finished = c->stopping = c->left = false;
+    find_newest(c, &step, &incarnation);
+    start_coordinator(c);
+    for (uint32_t r = 0; r < spec_ranks(&c->spec); r++) start_worker(c, r);
 }
 
-static void start_incarnation(struct cluster *c) {
-    struct coord_config config = {.pipelines = c->spec.parallel.pipelines,
-                                  .stages = c->spec.parallel.stages,
-                                  .first_version = c->resumed ? c->resume_step : 0,
-                                  .final_version = c->spec.run.steps,
-                                  .save_every = c->spec.save.every,
-                                  .saves_max = c->spec.save.in_flight,
-                                  .save_retries = 1000,
-                                  .clip_norm = c->spec.optimizer.clip_norm,
-                                  .start_ns = 10000000000,
-                                  .beat_ns = 20 * BEAT_NS,
-                                  .stall_ns = 100 * BEAT_NS,
-                                  .suspect_ns = 10 * BEAT_NS,
-                                  .idle_fences_max = 1000};
-    struct conduct_hooks hooks = {.context = c, .kill = hook_kill, .note = hook_note, .heard = hook_heard};
-    struct pawl_error e;
-    if (conduct_new(&c->spec, &config, hooks, &c->conduct, &e) != PAWL_OK) fail_seed(c, e.text);
-    c->incarnation++;
-    struct bytes text = {0};
-    spec_print(&c->spec, &text);
-    bytes_put_u8(&text, 0);
-    for (uint32_t r = 0; r < c->ranks; r++) {
-        struct member *m = &c->members[r];
-        *m = (struct member){0};
-        struct channel *ends[2];
-        assert_int_equal(channel_open_pair(ends, NULL), PAWL_OK);
-        m->mine = ends[0];
-        m->theirs = ends[1];
-        m->net = netsim_open(c->netsim, NULL);
-        struct worker_env env = {
-            .net = m->net, .channel = m->theirs, .context = c, .open_own = open_own, .open_all = open_all};
-        assert_int_equal(worker_new(&env, &m->worker, NULL), PAWL_OK);
-        conduct_attach(c->conduct, r, m->mine);
-        struct message start = {.kind = MESSAGE_START,
-                                .rank = r,
-                                .version = c->resumed ? c->resume_step : 0,
-                                .incarnation = c->incarnation,
-                                .resume_incarnation = c->resumed ? c->resume_incarnation : 0,
-                                .text = (const char *)text.data};
-        memcpy(start.run_id, c->run_id, sizeof start.run_id);
-        channel_send(m->mine, &start, NULL);
+static void black_out(struct cluster *c) {
+    c->total.power_cuts++;
+    SHOW(c, "power cut");
+    end_run(c);
+    storesim_crash(c->disk);
+    start_run(c);
+}
+
+/* What FINISH promised survives even a power cut. True: it was the end of the training, too. */
+static bool check_finished(struct cluster *c) {
+    uint64_t step = 0, incarnation = 0;
+    bool stopped = c->stopping || c->left; /* a run that cannot spare who leaves ends with it */
+    end_run(c);
+    storesim_crash(c->disk);
+    if (!find_newest(c, &step, &incarnation)) fail_seed(c, "nothing is durable after the end");
+    if (step == c->spec.run.steps) return true;
+    if (!stopped) fail_seed(c, "the last version is not durable after the end");
+    return false;
+}
+
+/* True: the training has ended. */
+static bool take_end(struct cluster *c) {
+    if (c->finished) {
+        if (check_finished(c)) return true;
+        start_run(c);
+        return false;
     }
-    bytes_close(&text);
-}
-
-static void end_incarnation(struct cluster *c) {
-    for (uint32_t r = 0; r < c->ranks; r++) {
-        kill_member(c, r);
-        channel_close(c->members[r].mine);
-        c->members[r].mine = NULL;
+    if (c->conduct == NULL || conduct_state(c->conduct) != CONDUCT_STOPPED) return false;
+    const struct pawl_error *why = conduct_error(c->conduct);
+    SHOW(c, "stopped: %s", why->text);
+    if (why->code != PAWL_IO && why->code != PAWL_NO_SPACE) {
+        fprintf(stderr, "storm: stopped: %s\n", why->text);
+        fail_seed(c, "the run stopped");
     }
-    c->redone += conduct_redone(c->conduct);
-    c->undone += conduct_undone(c->conduct);
-    conduct_free(c->conduct);
-    c->conduct = NULL;
+    c->total.restarts++;
+    end_run(c);
+    start_run(c);
+    return false;
 }
 
-static void check_bits(struct cluster *c, uint32_t rank) {
-    struct member *m = &c->members[rank];
-    const struct version *base = worker_base(m->worker);
-    if (base == NULL || m->worker->phase == WORKER_START || base->number + 1 == m->checked) return;
-    if (base->number + 1 < m->checked) fail_seed(c, "a worker went back behind a final version");
-    const struct stage *stage = worker_stage(m->worker);
-    const struct version *want = reference_version(&c->reference, stage->index, base->number);
-    size_t bytes = stage->param_count * sizeof(float);
-    if (memcmp(base->params, want->params, bytes) != 0) fail_seed(c, "parameters differ from the reference");
-    if (memcmp(base->exp_avg, want->exp_avg, bytes) != 0 ||
-        memcmp(base->exp_avg_sq, want->exp_avg_sq, bytes) != 0)
-        fail_seed(c, "moments differ from the reference");
-    if (memcmp(base->exponents, want->exponents, stage->tensor_count * sizeof(int32_t)) != 0 ||
-        base->updates != want->updates)
-        fail_seed(c, "exponents or update count differ from the reference");
-    m->checked = base->number + 1;
-}
+/* ---- what goes on ---- */
 
-static bool poll_member(struct cluster *c, uint32_t rank) {
-    struct member *m = &c->members[rank];
-    if (m->worker == NULL || m->stopped_until > c->now_ns) return false;
+static bool poll_worker(struct cluster *c, uint32_t rank) {
+    struct place *p = &c->places[rank];
+    if (p->worker == NULL || p->stopped_until > c->now_ns) return false;
     bool worked;
     struct pawl_error e = {0};
-    pawl_code code = worker_poll(m->worker, &worked, &e);
-    if (code != PAWL_OK && code != PAWL_PEER_LOST) {
-        conduct_receive(c->conduct, rank, c->now_ns); /* FAILED goes through the hook */
-        kill_member(c, rank);
+    pawl_code code = worker_poll(p->worker, &worked, &e);
+    if (code != PAWL_OK) {
+        if (code == PAWL_PEER_LOST) fail_seed(c, "a worker lost its launcher");
+        kill_worker(c, rank); /* what it has said of it is still to be heard */
         return true;
     }
-    worker_set_busy(m->worker, false);
+    worker_set_busy(p->worker, false);
     check_bits(c, rank);
+    if (worker_finished(p->worker) && !c->finished) end_worker(c, rank);
     return worked;
 }
 
-static void listen_to(struct cluster *c, uint32_t rank) {
-    struct member *m = &c->members[rank];
-    if (m->mine == NULL || m->reported) return;
-    if (m->worker != NULL) {
-        conduct_receive(c->conduct, rank, c->now_ns);
-    } else {
-        m->reported = true;
-        conduct_exit(c->conduct, rank, c->now_ns);
+static void beat(struct cluster *c) {
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        struct place *p = &c->places[r];
+        if (p->worker == NULL || p->stopped_until > c->now_ns) continue;
+        struct message m = {.kind = MESSAGE_BEAT, .text = ""};
+        worker_beat(p->worker, &m);
+        channel_send(p->theirs, &m, NULL);
+    }
+    if (c->conduct != NULL && c->coord_stopped_until <= c->now_ns) conduct_tick(c->conduct, c->now_ns);
+}
+
+static void earlier(int64_t *until, int64_t at) {
+    if (at > 0 && at < *until) *until = at;
+}
+
+static void heal_cuts(struct cluster *c, bool all) {
+    for (size_t i = c->cut_count; i-- > 0;) {
+        struct cut *cut = &c->cuts[i];
+        if (!all && cut->until > c->now_ns) continue;
+        struct place *a = &c->places[cut->a], *b = &c->places[cut->b];
+        bool same = a->net != NULL && b->net != NULL && a->born == cut->born_a && b->born == cut->born_b;
+        if (same) netsim_cut(c->netsim, a->net, b->net, false);
+        *cut = c->cuts[--c->cut_count];
     }
 }
 
 static void pass_time(struct cluster *c, bool idle) {
     c->now_ns += (int64_t)rng_below(&c->rng, 200000);
-    int64_t next = netsim_advance(c->netsim, c->now_ns);
-    if (idle) {
-        /* Nothing can happen before the next delivery or beat. */
-        int64_t until = next < c->next_beat_ns ? next : c->next_beat_ns;
+    int64_t until = netsim_advance(c->netsim, c->now_ns);
+    if (idle) { /* nothing can happen before the next delivery, beat, or delayed doing of the launcher */
+        earlier(&until, c->next_beat_ns);
+        if (c->find_view != 0) earlier(&until, c->find_at);
+        earlier(&until, c->coord_start_at);
         if (until > c->now_ns) c->now_ns = until;
         netsim_advance(c->netsim, c->now_ns);
     }
+    if (c->find_view != 0 && c->find_at <= c->now_ns) find_now(c);
+    if (c->coord_start_at != 0 && c->coord_start_at <= c->now_ns) start_coordinator(c);
+    for (uint32_t r = 0; r < c->ranks; r++)
+        if (c->places[r].start_at != 0 && c->places[r].start_at <= c->now_ns) start_worker(c, r);
+    heal_cuts(c, false);
     if (c->now_ns < c->next_beat_ns) return;
     c->next_beat_ns = c->now_ns + BEAT_NS;
-    for (uint32_t r = 0; r < c->ranks; r++) {
-        struct member *m = &c->members[r];
-        if (m->worker == NULL || m->stopped_until > c->now_ns) continue;
-        struct message beat = {
-            .kind = MESSAGE_BEAT, .progress = worker_progress(m->worker), .busy = worker_busy(m->worker)};
-        channel_send(m->theirs, &beat, NULL);
-    }
-    conduct_tick(c->conduct, c->now_ns);
+    beat(c);
 }
 
-static void black_out(struct cluster *c) {
-    c->blackouts++;
-    end_incarnation(c);
-    storesim_crash(c->disk);
-    find_resume(c, UINT64_MAX);
-    start_incarnation(c);
+/* ---- trouble ---- */
+
+static int64_t some_beats(struct cluster *c, uint64_t most) {
+    return (int64_t)rng_below(&c->rng, most * BEAT_NS);
+}
+
+static void strike(struct cluster *c, uint32_t rank) {
+    struct place *p = &c->places[rank];
+    if (p->worker == NULL) return;
+    c->total.kills++;
+    kill_worker(c, rank);
+    if (chance(c, 2)) p->start_at = c->now_ns + 1 + some_beats(c, 60);
+}
+
+static void cut_off(struct cluster *c, uint32_t a, uint32_t b) {
+    struct place *pa = &c->places[a], *pb = &c->places[b];
+    if (a == b || pa->net == NULL || pb->net == NULL) return;
+    if (c->cut_count == c->cut_room) {
+        c->cut_room = c->cut_room * 2 + 8;
+        c->cuts = realloc(c->cuts, c->cut_room * sizeof *c->cuts);
+        assert_non_null(c->cuts);
+    }
+    c->cuts[c->cut_count++] =
+        (struct cut){a, b, pa->born, pb->born, chance(c, 3) ? FOR_EVER : c->now_ns + some_beats(c, 100)};
+    netsim_cut(c->netsim, pa->net, pb->net, true);
+    c->total.cuts++;
+}
+
+static void leave(struct cluster *c, uint32_t rank) {
+    struct place *p = &c->places[rank];
+    if (p->worker == NULL || !p->ready || p->leaving) return;
+    c->left = true;
+    if (chance(c, 2)) {
+        struct message m = {.kind = MESSAGE_LEAVING, .text = ""};
+        channel_send(p->theirs, &m, NULL); /* as a worker that was sent SIGTERM */
+        return;
+    }
+    p->leaving = true;
+    if (c->conduct != NULL) queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_LEAVE, .rank = rank});
+}
+
+static void trouble_disk(struct cluster *c) {
+    bool stuck = chance(c, 4);
+    c->total.disks++;
+    storesim_set_faults(c->disk, (struct storesim_faults){.write_eio = chance(c, 2) ? 20000 : 0,
+                                                          .flush_eio = chance(c, 2) ? 20000 : 0,
+                                                          .no_space = chance(c, 2) ? 20000 : 0,
+                                                          .delay = stuck          ? 999000
+                                                                   : chance(c, 2) ? 300000
+                                                                                  : 0});
+}
+
+static void ask_to_stop(struct cluster *c) {
+    if (c->conduct == NULL || c->view == 0 || !chance(c, 4)) return;
+    c->stopping = true;
+    c->total.stopped++;
+    queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_STOP});
 }
 
 static void make_trouble(struct cluster *c) {
-    uint32_t rank = (uint32_t)rng_below(&c->rng, c->ranks), other = (uint32_t)rng_below(&c->rng, c->ranks);
-    struct member *m = &c->members[rank];
-    switch (rng_below(&c->rng, 8)) {
-    case 0:
-    case 1:
-    case 2:
-        if (m->worker != NULL) c->kills++;
-        kill_member(c, rank);
-        break;
-    case 3:
-        c->stops++;
-        m->stopped_until = c->now_ns + (int64_t)rng_below(&c->rng, 60 * (uint64_t)BEAT_NS);
-        break;
-    case 4:
-        c->cuts++;
-        if (rank != other && m->net != NULL && c->members[other].net != NULL)
-            netsim_cut(c->netsim, m->net, c->members[other].net, true);
-        break;
-    case 5:
+    uint32_t rank = any_rank(c);
+    uint64_t kind = rng_below(&c->rng, 20);
+    if (kind < 5) {
+        strike(c, rank);
+        if (chance(c, 4)) strike(c, any_rank(c));
+    } else if (kind < 7) {
+        c->total.stops++;
+        c->places[rank].stopped_until = c->now_ns + some_beats(c, 60);
+    } else if (kind < 9) {
+        cut_off(c, rank, any_rank(c));
+    } else if (kind < 10) {
         black_out(c);
-        break;
-    default:
-        storesim_set_faults(c->disk, (struct storesim_faults){.write_eio = chance(c, 2) ? 20000 : 0,
-                                                              .flush_eio = chance(c, 2) ? 20000 : 0,
-                                                              .no_space = chance(c, 2) ? 20000 : 0,
-                                                              .delay = chance(c, 2) ? 300000 : 0});
+    } else if (kind < 12) {
+        trouble_disk(c);
+    } else if (kind < 14) {
+        kill_coordinator(c);
+    } else if (kind < 15) {
+        c->coord_stopped_until = c->now_ns + some_beats(c, 60);
+    } else if (kind < 18) {
+        start_worker(c, rank);
+    } else if (kind < 19) {
+        leave(c, rank);
+    } else {
+        ask_to_stop(c);
     }
 }
 
-static void heal(struct cluster *c) {
+static void calm_down(struct cluster *c) {
+    c->calm = true;
+    c->doomed = UINT32_MAX;
+    SHOW(c, "--- quiet");
     storesim_set_faults(c->disk, (struct storesim_faults){0});
-    for (uint32_t a = 0; a < c->ranks; a++)
-        for (uint32_t b = 0; b < a; b++)
-            if (c->members[a].net != NULL && c->members[b].net != NULL)
-                netsim_cut(c->netsim, c->members[a].net, c->members[b].net, false);
+    heal_cuts(c, true);
 }
 
-/* What the launcher does at the end of an incarnation. True: the run is finished. */
-static bool take_end(struct cluster *c) {
-    enum conduct_end end = conduct_state(c->conduct);
-    if (end == CONDUCT_RUNNING) return false;
-    if (end == CONDUCT_FINISHED) return true;
-    const struct pawl_error *why = conduct_error(c->conduct);
-    if (end == CONDUCT_STOPPED && why->code != PAWL_IO) {
-        fprintf(stderr, "storm: stopped: %s\n", why->text);
-        fail_seed(c, "the run stopped");
-    }
-    c->restarts++;
-    end_incarnation(c);
-    find_resume(c, UINT64_MAX);
-    start_incarnation(c);
-    return false;
+/* Those that were to die in the middle of something. */
+static void take_doom(struct cluster *c) {
+    if (c->doomed == UINT32_MAX || --c->doom_in > 0) return;
+    uint32_t rank = c->doomed;
+    c->doomed = UINT32_MAX;
+    if (chance(c, 4))
+        kill_coordinator(c);
+    else
+        strike(c, rank);
 }
 
 static void run_seed(struct cluster *c) {
     uint32_t trouble_every = 10 + (uint32_t)rng_below(&c->rng, 600);
     uint64_t storm = rng_below(&c->rng, STORM_ACTIONS), idle = 0;
-    start_incarnation(c);
+    start_run(c);
     for (uint64_t action = 0;; action++) {
-        if (action == storm) heal(c);
+        if (action == storm) calm_down(c);
         if (action > storm + QUIET_ACTIONS) fail_seed(c, "no progress in the quiet phase");
-        uint32_t rank = (uint32_t)rng_below(&c->rng, c->ranks);
-        bool worked = poll_member(c, rank);
+        bool worked = poll_worker(c, any_rank(c));
+        if (chance(c, 2)) worked = listen_to(c, any_rank(c)) || worked;
+        if (chance(c, 2)) worked = poll_coordinator(c) || worked;
+        if (chance(c, 2) && !c->over) worked = poll_launcher(c) || worked;
         idle = worked ? 0 : idle + 1;
-        if (chance(c, 2)) listen_to(c, (uint32_t)rng_below(&c->rng, c->ranks));
         if (idle > 4 * c->ranks || chance(c, 10)) {
             pass_time(c, idle > 4 * c->ranks);
             if (idle > 4 * c->ranks) idle = 0;
         }
-        if (action < storm && chance(c, trouble_every)) make_trouble(c);
+        take_doom(c);
+        if (!c->calm && chance(c, trouble_every)) make_trouble(c);
         if (take_end(c)) break;
     }
 }
 
-static void check_final(struct cluster *c) {
-    end_incarnation(c);
-    storesim_crash(c->disk); /* what FINISH promised survives even this */
-    find_resume(c, UINT64_MAX);
-    if (!c->resumed || c->resume_step != c->spec.run.steps)
-        fail_seed(c, "the last version is not durable after the end");
-}
+/* ---- seeds ---- */
 
 static void make_spec(struct cluster *c, const char *data) {
     struct spec *s = &c->spec;
     struct pawl_error e;
     char text[4096];
-    uint32_t stages = 1 + (uint32_t)rng_below(&c->rng, 4), pipelines = 1 + (uint32_t)rng_below(&c->rng, 3);
     static const char *const clips[] = {"0", "1.0", "0.05"};
     static const char *const rates[] = {"0.001", "0.01", "0.01", "1000.0"};
+    static const char *const schedules[] = {"gpipe",     "1f1b",    "zb-h1", "zb-h2", "adaptive",
+                                            "decoupled", "recycle", "pawl",  "pawl",  "pawl"};
+    uint32_t stages = 1 + (uint32_t)rng_below(&c->rng, 4), pipelines = 1 + (uint32_t)rng_below(&c->rng, 3);
+    uint32_t more = (uint32_t)rng_below(&c->rng, 3);
     snprintf(text, sizeof text,
              "run: {dir: storm, steps: %llu, seed: %llu}\n"
              "model: {layers: %u, heads: 2, width: 8, context: 6, vocabulary: 13, tied: %s, dropout: %s}\n"
              "data: {path: %s, format: uint16}\n"
-             "parallel: {pipelines: %u, stages: %u, microbatches: %llu, batch: 2, schedule: %s}\n"
+             "parallel: {pipelines: %u, stages: %u, microbatches: %llu, batch: 2, schedule: %s, barrier: %s, "
+             "pipelines_max: %u}\n"
              "optimizer: {lr: %s, clip_norm: %s}\n"
-             "save: {every: %llu, in_flight: %llu, keep: %llu}\n",
+             "save: {every: %llu, in_flight: %llu, keep: %llu}\n"
+             "failure: {timeout_s: 0.3}\n",
              (unsigned long long)(3 + rng_below(&c->rng, 10)), (unsigned long long)rng_below(&c->rng, 1000),
              stages + (uint32_t)rng_below(&c->rng, 2), chance(c, 2) ? "true" : "false",
              chance(c, 2) ? "0.1" : "0", data, pipelines, stages,
-             (unsigned long long)(1 + rng_below(&c->rng, 4)), chance(c, 4) ? "gpipe" : "1f1b",
-             rates[rng_below(&c->rng, 4)], clips[rng_below(&c->rng, 3)],
-             (unsigned long long)(1 + rng_below(&c->rng, 3)), (unsigned long long)(1 + rng_below(&c->rng, 3)),
+             (unsigned long long)(1 + rng_below(&c->rng, 4)), schedules[rng_below(&c->rng, 10)],
+             chance(c, 6) ? "true" : "false", pipelines + more, rates[rng_below(&c->rng, 4)],
+             clips[rng_below(&c->rng, 3)], (unsigned long long)(1 + rng_below(&c->rng, 3)),
+             (unsigned long long)(1 + rng_below(&c->rng, 3)),
              (unsigned long long)(1 + rng_below(&c->rng, 2)));
     if (spec_parse(text, strlen(text), "storm", s, &e) != PAWL_OK || spec_check(s, &e) != PAWL_OK) {
         fprintf(stderr, "%s\n%s", e.text, text);
         fail_seed(c, "the spec is refused");
     }
-    c->ranks = spec_ranks(s);
+    if (c->show) printf("%s", text);
+    c->ranks = spec_capacity(s);
+    c->chunks = stages;
 }
 
 static char *make_data(void) {
@@ -432,6 +334,48 @@ static char *make_data(void) {
     return path;
 }
 
+static void open_cluster(struct cluster *c, const char *data) {
+    make_spec(c, data);
+    reference_make(&c->reference, &c->spec);
+    c->netsim = netsim_new(c->seed, (struct netsim_config){.delay_ns_min = 1000, .delay_ns_max = 1000000});
+    c->disk = storesim_new(c->seed);
+    c->places = calloc(c->ranks, sizeof *c->places);
+    for (uint32_t r = 0; r < c->ranks; r++)
+        c->places[r].compared = calloc(c->chunks, sizeof *c->places[r].compared);
+}
+
+static void close_cluster(struct cluster *c) {
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        bytes_close(&c->places[r].hello);
+        bytes_close(&c->places[r].readied);
+        free(c->places[r].compared);
+    }
+    queue_close(&c->to_coord);
+    queue_close(&c->from_coord);
+    netsim_free(c->netsim);
+    storesim_free(c->disk);
+    reference_close(&c->reference);
+    free(c->places);
+    free(c->cuts);
+}
+
+static void add_totals(struct totals *to, const struct totals *t) {
+    const uint64_t *from = (const uint64_t *)t;
+    for (size_t i = 0; i < sizeof *t / sizeof *from; i++) ((uint64_t *)to)[i] += from[i];
+}
+
+static void print_totals(const struct totals *t, uint64_t seeds) {
+#define N(field) (unsigned long long)t->field
+    printf("storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu disk troubles, %llu "
+           "takeovers, %llu joins (%llu prepared), %llu leaves, %llu ends asked for\n"
+           "storm: %llu fences, %llu returns to a durable step, %llu restarts, %llu undone steps, %llu grown "
+           "plans, %llu moves, %llu contributions kept, %llu redone\n",
+           (unsigned long long)seeds, N(kills), N(stops), N(cuts), N(power_cuts), N(disks), N(takeovers),
+           N(joins), N(prepared), N(leaves), N(stopped), N(fences), N(restores), N(restarts), N(undone),
+           N(grown), N(moved), N(kept), N(redone));
+#undef N
+}
+
 static uint64_t number_from(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
     return text != NULL ? strtoull(text, NULL, 10) : otherwise;
@@ -439,34 +383,20 @@ static uint64_t number_from(const char *name, uint64_t otherwise) {
 
 static void every_seed_ends_with_the_bits_of_the_undisturbed_run(void **state) {
     (void)state;
-    uint64_t seeds = number_from("PAWL_STORM_SEEDS", 200);
+    uint64_t seeds = number_from("PAWL_STORM_SEEDS", 500);
     uint64_t first = number_from("PAWL_STORM_SEED", (uint64_t)clock_now_ns() % 1000000000);
     char *data = make_data();
-    struct cluster total = {0};
+    struct totals total = {0};
     printf("storm: seeds %llu to %llu\n", (unsigned long long)first, (unsigned long long)(first + seeds - 1));
     for (uint64_t seed = first; seed < first + seeds; seed++) {
-        struct cluster c = {.seed = seed, .rng = {seed}, .run_id = {1, 2, 3}};
-        make_spec(&c, data);
-        reference_make(&c.reference, &c.spec);
-        c.netsim = netsim_new(seed, (struct netsim_config){.delay_ns_min = 1000, .delay_ns_max = 1000000});
-        c.disk = storesim_new(seed);
-        c.members = calloc(c.ranks, sizeof *c.members);
+        struct cluster c = {.seed = seed, .rng = {seed}, .run_id = {1, 2, 3}, .doomed = UINT32_MAX};
+        c.show = getenv("PAWL_STORM_SHOW") != NULL;
+        open_cluster(&c, data);
         run_seed(&c);
-        check_final(&c);
-        total.kills += c.kills, total.stops += c.stops, total.cuts += c.cuts;
-        total.blackouts += c.blackouts, total.restarts += c.restarts, total.redone += c.redone;
-        total.undone += c.undone;
-        netsim_free(c.netsim);
-        storesim_free(c.disk);
-        reference_close(&c.reference);
-        free(c.members);
+        add_totals(&total, &c.total);
+        close_cluster(&c);
     }
-    printf("storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu restarts, %llu "
-           "iterations redone, %llu undone\n",
-           (unsigned long long)seeds, (unsigned long long)total.kills, (unsigned long long)total.stops,
-           (unsigned long long)total.cuts, (unsigned long long)total.blackouts,
-           (unsigned long long)total.restarts, (unsigned long long)total.redone,
-           (unsigned long long)total.undone);
+    print_totals(&total, seeds);
     unlink(data);
 }
 

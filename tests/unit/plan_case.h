@@ -16,8 +16,13 @@
 struct plan_case {
     struct sim_costs costs;
     uint32_t microbatches;
-    bool *alive; /* [workers] */
+    uint32_t total; /* of all pipelines; 0: all are full */
+    bool *alive;    /* [workers] */
 };
+
+static inline struct plan_batch case_batch(const struct plan_case *c) {
+    return (struct plan_batch){c->microbatches, c->total};
+}
 
 static inline uint32_t case_workers(const struct plan_case *c) {
     return c->costs.pipelines * c->costs.stages;

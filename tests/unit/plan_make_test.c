@@ -57,6 +57,15 @@ static void impossible_sizes_are_refused(void **state) {
     refused(r, PAWL_ARGUMENT, "policy: 99");
 }
 
+static void a_total_that_full_pipelines_do_not_hold_is_refused(void **state) {
+    (void)state;
+    struct pawl_plan_request r = small(PAWL_POLICY_PAWL);
+    r.total_microbatches = 19;
+    refused(r, PAWL_ARGUMENT, "total_microbatches: 19: 3 pipelines of 6 micro-batches have 18 at most");
+    r.total_microbatches = 18;
+    pawl_plan_free(made(&r));
+}
+
 static void the_dead_are_named_when_they_cannot_be(void **state) {
     (void)state;
     struct pawl_plan_request r = small(PAWL_POLICY_RECYCLE);
@@ -641,6 +650,7 @@ static void a_thousand_stages_are_planned_as_well(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_sizes_are_refused),
+        cmocka_unit_test(a_total_that_full_pipelines_do_not_hold_is_refused),
         cmocka_unit_test(the_dead_are_named_when_they_cannot_be),
         cmocka_unit_test(numbers_out_of_range_are_refused),
         cmocka_unit_test(a_profile_that_is_wrong_is_refused),

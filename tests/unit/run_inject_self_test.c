@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,13 +104,18 @@ static void a_stopped_process_that_is_killed_leaves_nothing_behind(void **state)
     int status = 0, ends[2];
     char byte;
     assert_int_equal(pipe(ends), 0);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); /* what it leaves behind becomes ours */
     pid_t child = start_passing("stop:0@1:1000", 0, FAULT_AFTER_FORWARD);
     close(ends[1]);
     assert_int_equal(waitpid(child, &status, WUNTRACED), child);
     assert_true(WIFSTOPPED(status));
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(read(ends[0], &byte, 1), 0); /* else this blocks for a quarter of an hour */
+    assert_int_equal(read(ends[0], &byte, 1), 0); /* else these block for a quarter of an hour */
+    assert_true(waitpid(-1, &status, 0) > 0);
+    assert_true(was_killed(status, SIGKILL));
+    assert_int_equal(waitpid(-1, &status, 0), -1);
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
     close(ends[0]);
 }
 

@@ -47,7 +47,15 @@ static struct pawl_train_report sample(void) {
         .saves = 8,
         .saves_skipped = 9,
         .saves_failed = 10,
-        .restarts = 11,
+        .joins = 17,
+        .leaves = 18,
+        .restores = 11,
+        .lost_iterations = 19,
+        .lost_seconds = 1.5,
+        .contributions_kept = 20,
+        .contributions_redone = 21,
+        .coordinator_restarts = 22,
+        .replans = 23,
         .seconds = 12.25,
     };
 }
@@ -88,9 +96,17 @@ static void every_field_has_its_name(void **state) {
     assert_number(object, "saves", 8);
     assert_number(object, "saves_skipped", 9);
     assert_number(object, "saves_failed", 10);
-    assert_number(object, "restarts", 11);
+    assert_number(object, "joins", 17);
+    assert_number(object, "leaves", 18);
+    assert_number(object, "restores", 11);
+    assert_number(object, "lost_iterations", 19);
+    assert_number(object, "lost_seconds", 1.5);
+    assert_number(object, "contributions_kept", 20);
+    assert_number(object, "contributions_redone", 21);
+    assert_number(object, "coordinator_restarts", 22);
+    assert_number(object, "replans", 23);
     assert_number(object, "seconds", 12.25);
-    assert_int_equal(cJSON_GetArraySize(object), 18);
+    assert_int_equal(cJSON_GetArraySize(object), 26);
     cJSON_Delete(object);
 }
 

@@ -55,7 +55,6 @@ static void a_run_keeps_its_id_counts_its_starts_and_remembers(void **state) {
     assert_int_equal(d.incarnation, 0);
     assert_int_equal(rundir_begin(&d, NULL), PAWL_OK);
     assert_int_equal(rundir_note_durable(&d, NULL), PAWL_OK);
-    assert_int_equal(rundir_note_injected(&d, "kill:1@2", NULL), PAWL_OK);
     struct rundir second;
     assert_int_equal(rundir_open(&second, &spec, NULL), PAWL_BUSY);
     rundir_close(&d);
@@ -63,9 +62,6 @@ static void a_run_keeps_its_id_counts_its_starts_and_remembers(void **state) {
     assert_memory_equal(d.run_id, id, sizeof id);
     assert_int_equal(d.incarnation, 1);
     assert_true(d.had_durable);
-    assert_true(rundir_was_injected(&d, "kill:1@2"));
-    assert_false(rundir_was_injected(&d, "kill:1@"));
-    assert_false(rundir_was_injected(&d, "kill:1@22"));
     rundir_close(&d);
 }
 

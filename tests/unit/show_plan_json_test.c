@@ -48,8 +48,19 @@ static void the_summary_has_the_documented_keys(void **state) {
     assert_text(json, "memory_unit", "microbatches");
     assert_true(cJSON_IsTrue(at(json, "proven")) && cJSON_IsTrue(at(json, "staggered")));
     assert_true(cJSON_IsNull(at(json, "exact")));
+    assert_null(cJSON_GetObjectItem(json, "total_microbatches")); /* all are full */
     assert_int_equal(cJSON_GetArraySize(at(json, "warnings")), 0);
     assert_int_equal(cJSON_GetArraySize(at(json, "peak_memory")), 6);
+    cJSON_Delete(json);
+    kit_free(&k);
+}
+
+static void pipelines_that_are_not_full_give_a_total(void **state) {
+    (void)state;
+    struct kit k = plan_of_guests();
+    k.plan.ir->total--;
+    cJSON *json = json_of(&k.plan);
+    assert_number(json, "total_microbatches", 5);
     cJSON_Delete(json);
     kit_free(&k);
 }
@@ -192,6 +203,7 @@ static void a_solver_is_named_with_its_time_and_bound(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_summary_has_the_documented_keys),
+        cmocka_unit_test(pipelines_that_are_not_full_give_a_total),
         cmocka_unit_test(instructions_have_their_times_and_their_peers),
         cmocka_unit_test(a_shared_stage_names_worker_chunk_source_and_bytes),
         cmocka_unit_test(a_move_names_roles_and_the_bytes_of_the_new_one),

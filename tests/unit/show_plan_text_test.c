@@ -18,6 +18,16 @@ static void the_summary_answers_what_people_ask(void **state) {
     kit_free(&k);
 }
 
+static void pipelines_that_are_not_full_say_how_many_there_are(void **state) {
+    (void)state;
+    struct kit k = plan_of_guests();
+    k.plan.ir->total--;
+    char *text = kit_text(show_plan_text, &k.plan);
+    assert_holds(text, "recycle: 3 pipelines x 2 stages x 2 micro-batches (5 in all), 5 of 6 workers live\n");
+    free(text);
+    kit_free(&k);
+}
+
 static void a_gap_and_a_loss_are_given_in_percent(void **state) {
     (void)state;
     struct kit k = plan_of_guests();
@@ -128,6 +138,7 @@ static void warnings_come_line_by_line_and_harmless(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_summary_answers_what_people_ask),
+        cmocka_unit_test(pipelines_that_are_not_full_say_how_many_there_are),
         cmocka_unit_test(a_gap_and_a_loss_are_given_in_percent),
         cmocka_unit_test(workers_are_drawn_in_the_order_of_stages_and_guests_in_small_letters),
         cmocka_unit_test(where_numbers_have_no_room_letters_stand_alone),

@@ -1,0 +1,98 @@
+/* Bytes of run/admin.h, and the launcher's socket. */
+#include "run/admin.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum field { F_RANK = 1 << 0, F_JSON = 1 << 1, F_CODE = 1 << 2, F_TEXT = 1 << 3, F_ENVIRONMENT = 1 << 4 };
+
+static const uint32_t kind_fields[ADMIN_KIND_END] = {
+    [ADMIN_JOIN] = 0,
+    [ADMIN_DRAIN] = F_RANK,
+    [ADMIN_STOP] = 0,
+    [ADMIN_STATUS] = F_JSON,
+    [ADMIN_REPLY] = F_CODE | F_TEXT,
+    [ADMIN_WAIT] = F_TEXT,
+    [ADMIN_WELCOME] = F_RANK | F_TEXT | F_ENVIRONMENT,
+};
+
+static void put_text(struct bytes *out, const char *text) {
+    const char *s = text != NULL ? text : "";
+    bytes_put_u32(out, (uint32_t)strlen(s) + 1);
+    bytes_put(out, s, strlen(s) + 1);
+}
+
+void admin_encode(const struct admin_frame *f, struct bytes *out) {
+    uint32_t fields = kind_fields[f->kind];
+    bytes_put_u8(out, (uint8_t)f->kind);
+    if (fields & F_RANK) bytes_put_u32(out, f->rank);
+    if (fields & F_JSON) bytes_put_u8(out, f->json);
+    if (fields & F_CODE) bytes_put_u32(out, (uint32_t)f->code);
+    if (fields & F_TEXT) put_text(out, f->text);
+    if (fields & F_ENVIRONMENT) put_text(out, f->transport), put_text(out, f->evidence);
+}
+
+static const char *take_text(struct reader *r) {
+    uint32_t size = reader_u32(r);
+    const uint8_t *p = reader_take(r, size);
+    if (p == NULL || size == 0 || memchr(p, 0, size) != p + size - 1) {
+        r->failed = true;
+        return "";
+    }
+    return (const char *)p;
+}
+
+pawl_code admin_decode(const void *data, size_t size, struct admin_frame *f, struct pawl_error *e) {
+    *f = (struct admin_frame){.text = "", .transport = "", .evidence = ""};
+    struct reader r = reader_of(data, size);
+    uint8_t kind = reader_u8(&r);
+    if (r.failed || kind == 0 || kind >= ADMIN_KIND_END)
+        return error_set(e, PAWL_FORMAT, 0, "admin frame of unknown kind %u", kind);
+    uint32_t fields = kind_fields[kind];
+    f->kind = (enum admin_kind)kind;
+    if (fields & F_RANK) f->rank = reader_u32(&r);
+    if (fields & F_JSON) {
+        uint8_t json = reader_u8(&r);
+        if (json > 1) r.failed = true;
+        f->json = json == 1;
+    }
+    if (fields & F_CODE) {
+        uint32_t code = reader_u32(&r);
+        if (code > PAWL_INTERNAL) r.failed = true;
+        f->code = (pawl_code)code;
+    }
+    if (fields & F_TEXT) f->text = take_text(&r);
+    if (fields & F_ENVIRONMENT) f->transport = take_text(&r), f->evidence = take_text(&r);
+    return reader_done(&r) ? PAWL_OK : error_set(e, PAWL_FORMAT, 0, "malformed admin frame of kind %u", kind);
+}
+
+/* A socket's path has 107 characters at most, a run folder's any number: by the folder's descriptor. */
+static pawl_code bind_in(int folder, int fd, struct pawl_error *e) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/" ADMIN_SOCKET, folder);
+    unlinkat(folder, ADMIN_SOCKET, 0); /* of a launcher that was killed: the folder's lock is ours */
+    if (fchmod(fd, 0600) != 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+        fchmodat(folder, ADMIN_SOCKET, 0600, 0) != 0 || listen(fd, 16) != 0)
+        return error_set(e, PAWL_IO, errno, "socket %s", ADMIN_SOCKET);
+    return PAWL_OK;
+}
+
+pawl_code admin_listen(const char *run_dir, int *out, struct pawl_error *e) {
+    int folder = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    pawl_code code = folder < 0 || fd < 0
+                         ? error_set(e, PAWL_IO, errno, "socket %s in %s", ADMIN_SOCKET, run_dir)
+                         : bind_in(folder, fd, e);
+    if (folder >= 0) close(folder);
+    if (code == PAWL_OK)
+        *out = fd;
+    else if (fd >= 0)
+        close(fd);
+    return code;
+}

@@ -1,0 +1,144 @@
+/* A command's end of run/admin.h. Reads exactly what is the launcher's answer: what follows a WELCOME is the
+ * worker's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "run/admin.h"
+
+static pawl_code connect_to(const char *run_dir, int *out, struct pawl_error *e) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int folder = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return error_set(e, PAWL_NOT_FOUND, errno, "run folder %s", run_dir);
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/" ADMIN_SOCKET, folder);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int rc = fd < 0 ? -1 : connect(fd, (struct sockaddr *)&address, sizeof address), err = errno;
+    close(folder);
+    if (rc == 0) {
+        *out = fd;
+        return PAWL_OK;
+    }
+    if (fd >= 0) close(fd);
+    if (err == ENOENT || err == ECONNREFUSED)
+        return error_set(e, PAWL_NOT_FOUND, 0, "no run is going on in %s: start it with pawl train", run_dir);
+    return error_set(e, PAWL_IO, err, "%s/" ADMIN_SOCKET, run_dir);
+}
+
+static pawl_code write_all(int fd, const uint8_t *data, size_t size, struct pawl_error *e) {
+    while (size > 0) {
+        ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return error_set(e, PAWL_PEER_LOST, errno, "asking the launcher");
+        data += n;
+        size -= (size_t)n;
+    }
+    return PAWL_OK;
+}
+
+static pawl_code read_all(int fd, uint8_t *data, size_t size, struct pawl_error *e) {
+    while (size > 0) {
+        ssize_t n = recv(fd, data, size, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return error_set(e, PAWL_PEER_LOST, errno, "reading the launcher's answer");
+        if (n == 0) return error_set(e, PAWL_PEER_LOST, 0, "the run has ended");
+        data += n;
+        size -= (size_t)n;
+    }
+    return PAWL_OK;
+}
+
+static pawl_code send_frame(int fd, const struct admin_frame *f, struct pawl_error *e) {
+    struct bytes out = {0};
+    bytes_put_u32(&out, 0);
+    admin_encode(f, &out);
+    if (out.failed) {
+        bytes_close(&out);
+        return error_set(e, PAWL_MEMORY, 0, "no memory for a request");
+    }
+    uint32_t size = (uint32_t)(out.size - 4);
+    for (size_t i = 0; i < 4; i++) out.data[i] = (uint8_t)(size >> (8 * i));
+    pawl_code code = write_all(fd, out.data, out.size, e);
+    bytes_close(&out);
+    return code;
+}
+
+/* The frame points into *data, to be freed. */
+static pawl_code receive_frame(int fd, uint8_t **data, struct admin_frame *f, struct pawl_error *e) {
+    uint8_t head[4];
+    *data = NULL;
+    pawl_code code = read_all(fd, head, sizeof head, e);
+    if (code != PAWL_OK) return code;
+    struct reader r = reader_of(head, sizeof head);
+    uint32_t size = reader_u32(&r);
+    if (size > ADMIN_REPLY_MAX) return error_set(e, PAWL_FORMAT, 0, "an answer of %u bytes", size);
+    *data = malloc((size_t)size + 1);
+    if (*data == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for an answer of %u bytes", size);
+    code = read_all(fd, *data, size, e);
+    return code == PAWL_OK ? admin_decode(*data, size, f, e) : code;
+}
+
+pawl_code admin_ask(const char *run_dir, const struct admin_frame *request, char **text,
+                    struct pawl_error *e) {
+    int fd = -1;
+    uint8_t *data = NULL;
+    struct admin_frame f;
+    *text = NULL;
+    pawl_code code = connect_to(run_dir, &fd, e);
+    if (code == PAWL_OK) code = send_frame(fd, request, e);
+    if (code == PAWL_OK) code = receive_frame(fd, &data, &f, e);
+    if (code == PAWL_OK && f.kind != ADMIN_REPLY)
+        code = error_set(e, PAWL_FORMAT, 0, "an answer of kind %d", (int)f.kind);
+    if (code == PAWL_OK && f.code != PAWL_OK) code = error_set(e, f.code, 0, "%s", f.text);
+    if (code == PAWL_OK) {
+        *text = strdup(f.text);
+        if (*text == NULL) code = error_set(e, PAWL_MEMORY, 0, "no memory for the answer");
+    }
+    free(data);
+    if (fd >= 0) close(fd);
+    return code;
+}
+
+static pawl_code move_in(const struct admin_frame *f, struct pawl_error *e) {
+    if (chdir(f->text) != 0)
+        return error_set(e, PAWL_IO, errno, "the launcher works in %s, and its paths may be relative to it",
+                         f->text);
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    if (f->transport[0] != 0) setenv("PAWL_TRANSPORT", f->transport, 1);
+    if (f->evidence[0] != 0) setenv("PAWL_EVIDENCE", f->evidence, 1);
+    return PAWL_OK;
+}
+
+static pawl_code await_welcome(int fd, void (*tell)(const char *text), uint32_t *rank, struct pawl_error *e) {
+    for (;;) {
+        uint8_t *data;
+        struct admin_frame f;
+        pawl_code code = receive_frame(fd, &data, &f, e);
+        bool waits = code == PAWL_OK && f.kind == ADMIN_WAIT;
+        if (waits && tell != NULL) tell(f.text);
+        if (code == PAWL_OK && f.kind == ADMIN_REPLY) code = error_set(e, f.code, 0, "%s", f.text);
+        if (code == PAWL_OK && f.kind == ADMIN_WELCOME) {
+            *rank = f.rank;
+            code = move_in(&f, e);
+        }
+        free(data);
+        if (!waits) return code;
+    }
+}
+
+pawl_code admin_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *fd,
+                     struct pawl_error *e) {
+    *fd = -1;
+    pawl_code code = connect_to(run_dir, fd, e);
+    if (code == PAWL_OK) code = send_frame(*fd, &(struct admin_frame){.kind = ADMIN_JOIN}, e);
+    if (code == PAWL_OK) code = await_welcome(*fd, tell, rank, e);
+    if (code == PAWL_OK || *fd < 0) return code;
+    close(*fd);
+    *fd = -1;
+    return code;
+}
