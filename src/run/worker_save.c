@@ -15,7 +15,8 @@ pawl_code worker_open_ckpt(struct worker *w, struct pawl_error *e) {
     struct ckpt_config config = {
         .in_flight = w->spec.save.in_flight, .keep = w->spec.save.keep, .background = w->env.background};
     memcpy(config.run_id, w->run_id, sizeof config.run_id);
-    return ckpt_open(&config, w->own_store, &w->ckpt, e);
+    pawl_code code = persist_sizes(&w->spec, &config, e);
+    return code == PAWL_OK ? ckpt_open(&config, w->own_store, &w->ckpt, e) : code;
 }
 
 /* Saves under way are given up, and what the worker was asked for: they are of versions that are undone. */
