@@ -107,7 +107,8 @@ static void *look(void *argument) {
     int64_t end_ns = clock_now_ns() + ANSWER_NS;
     struct bytes *texts = calloc((size_t)k->count + 1, sizeof *texts);
     ask(k);
-    for (uint32_t i = 0; i < k->count && texts != NULL; i++) evidence_describe(&k->subjects[i].seen, &texts[i]);
+    for (uint32_t i = 0; i < k->count && texts != NULL; i++)
+        evidence_describe(&k->subjects[i].seen, &texts[i]);
     for (int64_t left; (left = end_ns - clock_now_ns()) > 0;) usleep((useconds_t)(left / 1000) + 1);
     if (texts == NULL)
         error_set(&k->error, PAWL_MEMORY, 0, "no memory for %u workers", k->count);

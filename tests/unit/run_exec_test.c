@@ -1,5 +1,5 @@
-/* What run/exec.h promises: whatever a valid plan says, whoever plays its roles, however often it is broken off
- * and whatever is salvaged, each contribution is entered exactly once and the sums have the same bits. */
+/* What run/exec.h promises: whatever a valid plan says, whoever plays its roles, however often it is broken
+ * off and whatever is salvaged, each contribution is entered exactly once and the sums have the same bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The reduction gives the same bits for any distribution of contributions over any holders, whoever holds both
- * ends of a tied embedding, and whichever end's gradient was there before. */
+/* The reduction gives the same bits for any distribution of contributions over any holders, whoever holds
+ * both ends of a tied embedding, and whichever end's gradient was there before. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,10 +33,10 @@ static struct stage_tensor last_tensors[] = {
     {.name = (char *)"a", .offset = 106, .count = 37},
 };
 static struct stage_tensor *const chunk_tensors[CHUNKS] = {first_tensors, middle_tensors, last_tensors};
-#define PARAMS     143
-#define WTE_FIRST  37
-#define WTE_LAST   5
-#define WTE_COUNT  101
+#define PARAMS    143
+#define WTE_FIRST 37
+#define WTE_LAST  5
+#define WTE_COUNT 101
 
 struct part { /* a chunk as one rank holds it */
     struct stage stage;
@@ -151,8 +151,7 @@ static bool poll_node(struct node *n, struct rng_stream *rng, bool begun[CHUNKS]
         p = &n->parts[c];
         if (!p->held) continue;
         if (!p->given_before) assert_int_equal(reduce_tick(&p->reduce, NULL), PAWL_OK);
-        all = all && begun[c] && p->reduce.giving == 0 &&
-              (p->given_before || p->reduce.phase == REDUCE_DONE);
+        all = all && begun[c] && p->reduce.giving == 0 && (p->given_before || p->reduce.phase == REDUCE_DONE);
     }
     return all;
 }
@@ -261,7 +260,8 @@ static void one_worker_may_hold_both_ends(void **state) {
     struct outcome want = plain_outcome();
     struct layout all = {.ranks = 1, .held = {{true, true, true}}};
     run_case(2, &all, &want, NULL);
-    struct layout twice = {.ranks = 3, .held = {{true, false, true}, {true, true, true}, {false, true, false}}};
+    struct layout twice = {.ranks = 3,
+                           .held = {{true, false, true}, {true, true, true}, {false, true, false}}};
     run_case(3, &twice, &want, NULL);
 }
 
