@@ -34,6 +34,7 @@ struct place {
     int64_t stopped_until;
     int64_t start_at;   /* the launcher starts one here then; 0: it does not */
     uint64_t *compared; /* [chunks] newest version whose bits were compared, + 1 */
+    uint64_t restored;  /* view of the last GO that led back */
 };
 
 struct queue { /* of encoded frames */
@@ -45,6 +46,20 @@ struct cut { /* between two processes */
     uint32_t a, b;
     uint64_t born_a, born_b;
     int64_t until;
+};
+
+enum trouble {
+    TROUBLE_KILL,
+    TROUBLE_STOP,
+    TROUBLE_CUT,
+    TROUBLE_POWER,
+    TROUBLE_DISK,
+    TROUBLE_COORDINATOR,
+    TROUBLE_COORDINATOR_STOPS,
+    TROUBLE_JOIN,
+    TROUBLE_LEAVE,
+    TROUBLE_END,
+    TROUBLE_COUNT
 };
 
 struct totals {
@@ -80,6 +95,7 @@ struct cluster {
     int64_t now_ns, next_beat_ns;
     uint32_t doomed; /* killed in so many actions; UINT32_MAX: nobody */
     uint32_t doom_in;
+    uint32_t weights[TROUBLE_COUNT], weight_sum;
     bool calm; /* no trouble any more */
     bool show;
     struct totals total;
@@ -194,6 +210,7 @@ static void start_worker(struct cluster *c, uint32_t rank) {
     p->there = true;
     p->ready = p->leaving = false;
     p->stopped_until = 0;
+    p->restored = 0;
     memset(p->compared, 0, c->chunks * sizeof *p->compared);
     struct worker_env env = {
         .net = p->net, .channel = p->theirs, .context = c, .open_own = open_own, .open_all = open_all};
