@@ -579,6 +579,30 @@ static void a_slow_rank_gets_fewer_micro_batches_after_three_reports(void **stat
     run_close(&r);
 }
 
+/* A factor between two steps does not go to and fro with every report. */
+static void a_slow_rank_is_judged_anew_only_by_a_whole_step(void **state) {
+    (void)state;
+    struct spec spec = spec_of(3, 1, 2, PAWL_POLICY_PAWL);
+    struct pawl_error e = {0};
+    struct replan_costs costs;
+    static const uint32_t own[3] = {0, 0, 0};
+    assert_int_equal(replan_costs_open(&costs, &spec, 3, &e), PAWL_OK);
+    struct measure_report m = {.ns = {1000000, 1000000, 1000000}};
+    for (uint32_t rank = 0; rank < 2; rank++) replan_costs_told(&costs, own, 3, rank, &m);
+    static const uint64_t tenths[] = {16, 16, 16, 17, 16, 17, 17, 17, 16, 17, 15};
+    for (size_t i = 0; i < sizeof tenths / sizeof tenths[0]; i++) {
+        m.ns[MEASURE_FORWARD] = m.ns[MEASURE_INPUT_GRAD] = m.ns[MEASURE_WEIGHT_GRAD] = tenths[i] * 100000;
+        replan_costs_told(&costs, own, 3, 2, &m);
+        assert_true(replan_slow(&costs, 2) == (i < 2 ? 1 : 1.5));
+    }
+    for (int i = 0; i < 3; i++) {
+        m.ns[MEASURE_FORWARD] = m.ns[MEASURE_INPUT_GRAD] = m.ns[MEASURE_WEIGHT_GRAD] = 3000000;
+        replan_costs_told(&costs, own, 3, 2, &m);
+    }
+    assert_true(replan_slow(&costs, 2) == 3);
+    replan_costs_close(&costs);
+}
+
 static void without_leave_to_replan_nothing_is_better(void **state) {
     (void)state;
     struct spec spec = spec_of(4, 4, 16, PAWL_POLICY_PAWL);
@@ -706,6 +730,7 @@ int main(void) {
         cmocka_unit_test(measured_costs_give_seconds_and_are_used_once_all_have_told),
         cmocka_unit_test(what_is_mere_noise_is_not_measured),
         cmocka_unit_test(a_slow_rank_gets_fewer_micro_batches_after_three_reports),
+        cmocka_unit_test(a_slow_rank_is_judged_anew_only_by_a_whole_step),
         cmocka_unit_test(without_leave_to_replan_nothing_is_better),
         cmocka_unit_test(noise_changes_no_plan),
         cmocka_unit_test(a_new_process_in_a_place_is_judged_anew),
