@@ -54,10 +54,9 @@
  *       KEEP_WORK    besides: the contributions in its sums are of the iteration that starts and count
  *     A chunk whose G_v is held, in a GO that does not settle, needs no contribution any more: all its pairs
  *     have or fetch G_v and report it again; none of them has KEEP_WORK.
- * A source need not be a pair of the new view: who moves away or leaves keeps what it has (and
- * settles it), to be fetched from, until all pairs have reported. A gradient of another shift than GO's is
- * dropped (redo). A rank that dies meanwhile starts the fence again with the next view; answers of older
- * views are ignored.
+ * A source need not be a pair of the new view: who moves away or leaves keeps what it has (and settles it),
+ * to be fetched from, until all pairs have reported. A gradient of another shift than GO's is dropped (redo).
+ * A rank that dies meanwhile starts the fence again with the next view; answers of older views are ignored.
  *
  * Join. A READY rank comes in with the next fence, whatever it is for. If none comes: the driver is asked
  * (PREPARE_FOR) which chunk it would hold; after the next decision, PREPARE tells the rank to take that

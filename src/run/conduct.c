@@ -88,8 +88,12 @@ static void tell_members(struct conduct *c, const struct message *m) {
 
 static void tell_prepare(struct conduct *c, const struct coord_action *a) {
     uint32_t both[2] = {a->rank, a->peer};
-    struct message m = {
-        .kind = MESSAGE_PREPARE, .rank = a->rank, .peer = a->peer, .chunk = a->chunk, .version = a->version};
+    struct message m = {.kind = MESSAGE_PREPARE,
+                        .rank = a->rank,
+                        .peer = a->peer,
+                        .chunk = a->chunk,
+                        .view = coord_view(c->coord),
+                        .version = a->version};
     conduct_introduce(c, both, 2);
     conduct_tell(c, both, 2, &m);
 }
@@ -115,7 +119,9 @@ static void fence(struct conduct *c, const struct coord_action *a) {
     struct message m = {.kind = MESSAGE_FENCE, .view = a->view};
     struct conduct_note note = {.kind = CONDUCT_NOTE_FENCE, .view = a->view, .why = fence_why(c)};
     conduct_claims_clear(c);
-    tell_members(c, &m);
+    /* Also to nobody: the launcher learns the view, which another coordinator must go beyond. */
+    uint32_t count = list_members(c);
+    c->hooks.send(c->hooks.context, c->list, count, &m);
     fault_arrive(FAULT_COORD_FENCE);
     c->hooks.note(c->hooks.context, &note);
 }

@@ -14,7 +14,7 @@
 
 enum conduct_end { CONDUCT_RUNNING, CONDUCT_FINISHED, CONDUCT_STOPPED };
 
-/* Notes besides coord's actions: what the driver knows and coord does not. KNOWN: conduct_started of
+/* Notes besides coord's actions: what the driver knows and coord does not. KNOWN: one conduct_started of
  * action.rank was heard. What was sent to that rank (or said of it) before is meant for whoever was there
  * before, and must not reach the process that is there now. */
 enum conduct_note_kind {

@@ -99,6 +99,7 @@ void holding_adopt(struct holding *h, struct version *version) {
 static void take_step(struct holding *h, const struct adamw_config *adamw, float clip, struct version *next) {
     int64_t begin = clock_now_ns();
     adamw_step(h->stage, adamw, h->base, h->grad, clip, next);
+    stage_pause(h->stage, STAGE_PAUSE_STEP);
     measure_add(&h->measure, MEASURE_STEP, clock_now_ns() - begin);
 }
 

@@ -42,6 +42,7 @@ static pawl_code train(struct launch *l, struct pawl_error *e) {
     if (start >= l->spec.run.steps) return PAWL_OK;
     tell_start(l);
     code = fleet_run(l, e);
+    witness_wait(l);
     fleet_end(l, l->relay.finished);
     if (l->first_go_ns > 0) l->train_ns = clock_now_ns() - l->first_go_ns;
     return code == PAWL_OK ? code : explain(l, e);

@@ -94,10 +94,10 @@ pawl_code fleet_init(struct launch *l, struct pawl_error *e) {
 }
 
 void fleet_close(struct launch *l) {
+    admin_close(l);
+    if (l->workers != NULL && l->progress != NULL) witness_close(l);
     if (l->workers != NULL) fleet_end(l, false);
     find_close(l);
-    admin_close(l);
-    witness_close(l);
     if (l->epoll_fd >= 0) close(l->epoll_fd);
     if (l->signal_fd >= 0) close(l->signal_fd);
     for (uint32_t r = 0; l->workers != NULL && r < l->ranks; r++) {
@@ -201,6 +201,7 @@ static pawl_code settle_in(struct launch *l, uint32_t rank, const struct launch_
                                 .beat_ns = now,
                                 .progress_ns = now,
                                 .came_ns = now,
+                                .unknown = old.unknown,
                                 .respawned = old.respawned,
                                 .flaps = old.flaps,
                                 .hold_ns = old.hold_ns};
@@ -213,7 +214,7 @@ static pawl_code settle_in(struct launch *l, uint32_t rank, const struct launch_
         fleet_forget(&w->process);
         return code;
     }
-    relay_say(l, &(struct link_frame){.kind = LINK_STARTED, .rank = rank});
+    relay_started(l, rank);
     return PAWL_OK;
 }
 

@@ -28,6 +28,11 @@ void relay_say(struct launch *l, const struct link_frame *f) {
     bytes_close(&out);
 }
 
+void relay_started(struct launch *l, uint32_t rank) {
+    if (l->relay.process.channel != NULL) l->workers[rank].unknown++;
+    relay_say(l, &(struct link_frame){.kind = LINK_STARTED, .rank = rank});
+}
+
 static void say_again(struct launch *l, uint32_t rank, const struct bytes *frame) {
     if (frame->size > 0)
         relay_say(l, &(struct link_frame){
@@ -39,7 +44,7 @@ static void introduce(struct launch *l, bool recover) {
     for (uint32_t r = 0; r < l->ranks; r++) {
         struct launch_worker *w = &l->workers[r];
         if (w->process.pid <= 0 || w->gone) continue;
-        if (!recover || !w->ready) relay_say(l, &(struct link_frame){.kind = LINK_STARTED, .rank = r});
+        if (!recover || !w->ready) relay_started(l, r);
         say_again(l, r, &w->hello);
         if (!recover) say_again(l, r, &w->readied);
         if (w->leaving) relay_say(l, &(struct link_frame){.kind = LINK_LEAVE, .rank = r});
@@ -57,8 +62,8 @@ static pawl_code greet(struct launch *l, struct pawl_error *e) {
     if (there == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %u ranks", l->ranks);
     for (uint32_t r = 0; r < l->ranks; r++) {
         struct launch_worker *w = &l->workers[r];
-        w->known = recover && w->process.pid > 0 && !w->gone && w->ready;
-        if (w->known) there[count++] = r;
+        w->unknown = 0;
+        if (recover && w->process.pid > 0 && !w->gone && w->ready) there[count++] = r;
     }
     relay_say(l, &(struct link_frame){.kind = LINK_HELLO,
                                       .ranks = l->ranks,
@@ -97,7 +102,7 @@ static void pass_on(struct launch *l, const struct link_frame *f) {
     if (m.kind == MESSAGE_GO) faults_at(l, FAULT_LAUNCH_GO);
     for (uint32_t i = 0; i < f->list_count; i++) {
         struct launch_worker *w = f->list[i] < l->ranks ? &l->workers[f->list[i]] : NULL;
-        if (w == NULL || w->process.channel == NULL || w->gone || !w->known) continue; /* not for this one */
+        if (w == NULL || w->process.channel == NULL || w->gone || w->unknown > 0) continue;
         channel_send_frame(w->process.channel, f->data, f->data_bytes, NULL);
         if (m.kind == MESSAGE_LEAVE) w->left = true;
     }
@@ -114,11 +119,15 @@ static void end(struct launch *l, const struct link_frame *f) {
 }
 
 static void kill_rank(struct launch *l, uint32_t rank, const char *why) {
-    if (rank >= l->ranks || l->workers[rank].process.pid <= 0 || !l->workers[rank].known) return;
+    if (rank >= l->ranks || l->workers[rank].process.pid <= 0 || l->workers[rank].unknown > 0) return;
     if (l->workers[rank].gone)
         fleet_signal(&l->workers[rank].process, SIGKILL);
     else
         witness_kill(l, rank, why);
+}
+
+static void confirm(struct launch *l, uint32_t rank) {
+    if (rank < l->ranks && l->workers[rank].unknown > 0) l->workers[rank].unknown--;
 }
 
 static void handle(struct launch *l, const struct link_frame *f) {
@@ -137,8 +146,7 @@ static void handle(struct launch *l, const struct link_frame *f) {
         places_need(l, f->ranks, f->text);
         break;
     case LINK_NOTE:
-        if (f->note.kind == CONDUCT_NOTE_KNOWN && f->note.action.rank < l->ranks)
-            l->workers[f->note.action.rank].known = true;
+        if (f->note.kind == CONDUCT_NOTE_KNOWN) confirm(l, f->note.action.rank);
         tell_note(l, &f->note);
         break;
     case LINK_BEAT:

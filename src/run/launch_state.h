@@ -48,7 +48,6 @@ struct launch_worker {
     bool child;  /* of ours; else it came with pawl join */
     bool gone;   /* the coordinator has been told EXIT; the process may not be quite over */
     bool ready;  /* READY was passed on */
-    bool known;  /* to the coordinator: what it says of this rank is of this process, not of the one before */
     bool member; /* of the last GO */
     bool leaving;
     bool left;                /* was sent LEAVE: its end is none that matters */
@@ -65,6 +64,7 @@ struct launch_worker {
     int64_t beat_ns, progress_ns;
     /* of the place, over processes */
     int64_t came_ns;
+    uint32_t unknown;   /* processes the coordinator was told of and has not confirmed: it means one before */
     uint32_t respawned; /* times it was started again because failure.respawn says so */
     uint32_t flaps;     /* deaths soon after coming, in a row */
     int64_t hold_ns;    /* nobody takes the place before */
@@ -84,16 +84,12 @@ struct launch_relay {
 struct launch_find; /* launch_find.c */
 struct launch_admin;
 
-/* The evidence file that is being made, if any. */
+struct witness_work; /* launch_witness.c */
+
 struct launch_witness {
     char folder[SPEC_TEXT_MAX + 64]; /* absolute; workers leave their stacks there. "": none can be made */
-    uint32_t number;                 /* of the file; 0: none is being made */
-    int64_t end_ns;
-    char why[256];
-    struct bytes *texts; /* [ranks] what is known without the worker; empty: no worker */
-    pid_t *pids;         /* [ranks] */
-    bool *asked;         /* [ranks] for its stack */
-    bool *victims;       /* [ranks] to be killed when it is done */
+    struct witness_work *work;       /* the file that is being made; null: none */
+    bool *victims;                   /* [ranks] to be killed when it is done */
 };
 
 /* Since a worker's death, until the others work again. */
@@ -177,6 +173,7 @@ void fleet_give_up(struct launch *l, pawl_code code, const char *format, ...)
 /* launch_relay.c */
 pawl_code relay_start(struct launch *l, struct pawl_error *e);
 void relay_say(struct launch *l, const struct link_frame *f);
+void relay_started(struct launch *l, uint32_t rank); /* a process took the place */
 void relay_receive(struct launch *l);
 void relay_exited(struct launch *l); /* its process has ended */
 void relay_tick(struct launch *l, int64_t now_ns);
@@ -206,6 +203,7 @@ void witness_close(struct launch *l);
 /* Kills a worker that hangs, after a look at everybody (a bounded time). */
 void witness_kill(struct launch *l, uint32_t rank, const char *why);
 void witness_look(struct launch *l, const char *why); /* without killing anybody */
+void witness_wait(struct launch *l);                  /* until the file under way is written */
 void witness_exited(struct launch *l, uint32_t rank);
 void witness_tick(struct launch *l, int64_t now_ns);
 

@@ -29,6 +29,12 @@ static double rate(const struct launch *l, int64_t now_ns) {
     return ns > 0 ? (double)l->report.tokens * 1e9 / (double)ns : 0;
 }
 
+/* What is meant by all: those of the start, or more where the run has grown. */
+static uint32_t most_workers(const struct launch *l) {
+    uint32_t live = tell_live(l), start = spec_ranks(&l->spec);
+    return live > start ? live : start;
+}
+
 static void show_state(struct launch *l, const struct coord_action *a, double loss) {
     int64_t now = clock_now_ns();
     uint64_t done = a->iteration + 1, steps = l->spec.run.steps;
@@ -41,7 +47,7 @@ static void show_state(struct launch *l, const struct coord_action *a, double lo
                                    .grad_norm = a->norm,
                                    .tokens_per_s = per_s,
                                    .live = tell_live(l),
-                                   .workers = spec_ranks(&l->spec),
+                                   .workers = most_workers(l),
                                    .has_durable = l->has_durable,
                                    .durable_step = l->report.last_durable_step,
                                    .durable_age_s = l->has_durable ? (double)(now - l->durable_ns) / 1e9 : 0,
@@ -153,6 +159,7 @@ static void note_died(struct launch *l, const struct coord_action *a) {
 
 static void note_joined(struct launch *l, uint32_t rank) {
     l->report.joins++;
+    if (l->fence == LAUNCH_UNDO) l->fence = LAUNCH_CHANGE; /* it took the opportunity */
     struct json *j = progress_begin(l->progress, "joined");
     json_i64(j, "rank", rank);
     progress_end(l->progress, "worker %u has joined", rank);

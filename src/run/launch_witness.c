@@ -1,10 +1,14 @@
 /* The evidence file of a hang: what every worker was doing when one was given up, or when nobody got on.
  *
- * Whoever may answer is asked for its stack (SIGUSR2, run/worker_main), everybody is described from outside,
- * and after ANSWER_NS at most the file is written and the one that was given up is killed. A stopped process
- * cannot answer and is killed at once. */
+ * Whoever may answer is asked for its stack (SIGUSR2, run/worker_stack), everybody is described from outside,
+ * and after ANSWER_NS the file is written and the one that was given up is killed. A thread does it: looking
+ * at many processes takes longer than the others should wait for. Views keep the one that was given up out
+ * until then. */
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,132 +26,180 @@
 /* Files a run folder gets at most: what is not learned from these is not learned from more. */
 #define FILES_MAX 32u
 
-/* Beats that follow a file's number are those of the next: a run that hangs again and again tells enough. */
-static void evidence_path(const struct launch *l, uint32_t number, char *out, size_t size) {
-    snprintf(out, size, "%s/evidence-%u.txt", l->spec.run.dir, number);
-}
+struct subject {
+    struct evidence_worker seen;
+    struct launch_process process; /* with a pidfd of its own */
+    bool asked;                    /* for its stack */
+};
+
+struct witness_work {
+    pthread_t thread;
+    _Atomic bool done;
+    char why[256], folder[SPEC_TEXT_MAX + 64], path[SPEC_TEXT_MAX + 64];
+    uint64_t step;
+    struct subject *subjects;
+    uint32_t count;
+    struct pawl_error error; /* code OK: the file is written */
+};
 
 void witness_open(struct launch *l) {
     struct launch_witness *w = &l->witness;
     char full[4096];
-    w->texts = calloc(l->ranks, sizeof *w->texts);
-    w->pids = calloc(l->ranks, sizeof *w->pids);
-    w->asked = calloc(l->ranks, sizeof *w->asked);
     w->victims = calloc(l->ranks, sizeof *w->victims);
-    bool memory = w->texts != NULL && w->pids != NULL && w->asked != NULL && w->victims != NULL;
-    if (!memory || realpath(l->spec.run.dir, full) == NULL) return; /* then there is no evidence */
+    if (w->victims == NULL || realpath(l->spec.run.dir, full) == NULL) return; /* then there is no evidence */
     int n = snprintf(w->folder, sizeof w->folder, "%s/.stacks", full);
     if (n < 0 || (size_t)n >= sizeof w->folder) w->folder[0] = 0;
 }
 
+static void free_work(struct witness_work *k) {
+    for (uint32_t i = 0; k->subjects != NULL && i < k->count; i++) close(k->subjects[i].process.pidfd);
+    free(k->subjects);
+    free(k);
+}
+
 void witness_close(struct launch *l) {
     struct launch_witness *w = &l->witness;
-    for (uint32_t r = 0; w->texts != NULL && r < l->ranks; r++) bytes_close(&w->texts[r]);
-    free(w->texts);
-    free(w->pids);
-    free(w->asked);
+    witness_wait(l);
     free(w->victims);
     *w = (struct launch_witness){0};
 }
 
-static uint32_t free_number(const struct launch *l) {
-    char path[SPEC_TEXT_MAX + 64];
-    for (uint32_t n = 1; n <= FILES_MAX; n++) {
-        evidence_path(l, n, path, sizeof path);
-        if (access(path, F_OK) != 0) return n;
-    }
-    return 0;
-}
+/* --- in the thread --- */
 
-static void describe(struct launch *l, uint32_t rank, int64_t now) {
-    const struct launch_worker *w = &l->workers[rank];
-    struct evidence_worker seen = {.rank = rank,
-                                   .pid = w->process.pid,
-                                   .pipeline = w->pipeline,
-                                   .stage = w->stage,
-                                   .busy = w->busy,
-                                   .work = w->work,
-                                   .at = w->at,
-                                   .progress = w->progress,
-                                   .progress_age_s = (double)(now - w->progress_ns) / 1e9,
-                                   .beat_age_s = (double)(now - w->beat_ns) / 1e9};
-    evidence_describe(&seen, &l->witness.texts[rank]);
-}
-
-static void stack_path(const struct launch *l, uint32_t rank, char *out, size_t size) {
-    snprintf(out, size, "%s/rank-%u.%d", l->witness.folder, rank, (int)l->witness.pids[rank]);
-}
-
-static void begin(struct launch *l, const char *why) {
-    struct launch_witness *w = &l->witness;
-    int64_t now = clock_now_ns();
-    if (w->number != 0 || w->folder[0] == 0) return;
-    w->number = free_number(l);
-    if (w->number == 0) return;
-    w->end_ns = now + ANSWER_NS;
-    snprintf(w->why, sizeof w->why, "%s", why);
-    bool folder = mkdir(w->folder, 0700) == 0 || errno == EEXIST;
-    for (uint32_t r = 0; r < l->ranks; r++) {
-        const struct launch_process *p = &l->workers[r].process;
-        bytes_clear(&w->texts[r]);
-        w->asked[r] = false;
-        w->pids[r] = p->pid;
-        if (p->pid <= 0) continue;
-        w->asked[r] = folder && evidence_catches(p->pid, SIGUSR2) && evidence_state(p->pid) != 'T';
-        if (w->asked[r]) fleet_signal(p, SIGUSR2);
-        describe(l, r, now);
+static void ask(struct witness_work *k) {
+    bool folder = mkdir(k->folder, 0700) == 0 || errno == EEXIST;
+    for (uint32_t i = 0; i < k->count && folder; i++) {
+        struct subject *s = &k->subjects[i];
+        s->asked = evidence_catches(s->seen.pid, SIGUSR2) && evidence_state(s->seen.pid) != 'T';
+        if (s->asked) fleet_signal(&s->process, SIGUSR2);
     }
 }
 
-static void put_stack(struct launch *l, uint32_t rank, struct bytes *out) {
-    struct launch_witness *w = &l->witness;
-    char path[sizeof w->folder + 64];
-    stack_path(l, rank, path, sizeof path);
+static void put_stack(const struct witness_work *k, const struct subject *s, struct bytes *out) {
+    char path[sizeof k->folder + 64];
+    snprintf(path, sizeof path, "%s/rank-%u.%d", k->folder, s->seen.rank, (int)s->seen.pid);
     bytes_printf(out, "  its own word:\n");
-    if (!w->asked[rank])
-        bytes_printf(out, "  none: it was not running, or had not begun\n");
+    if (!s->asked)
+        bytes_printf(out, "  none: it was stopped, or had not begun\n");
     else if (!evidence_take_file(path, out))
         bytes_printf(out, "  none within %d ms\n", (int)(ANSWER_NS / 1000000));
 }
 
-static void finish(struct launch *l) {
-    struct launch_witness *w = &l->witness;
+static pawl_code write_file(struct witness_work *k, struct bytes *texts) {
     struct bytes out = {0};
-    struct pawl_error e;
-    char path[SPEC_TEXT_MAX + 64], now[40];
+    char now[40];
     clock_utc(now, sizeof now);
-    bytes_printf(&out, "%s: %s; step %llu\n", now, w->why, (unsigned long long)l->report.final_step);
-    for (uint32_t r = 0; r < l->ranks; r++) {
-        if (w->texts[r].size == 0) continue;
+    bytes_printf(&out, "%s: %s; step %llu\n", now, k->why, (unsigned long long)k->step);
+    for (uint32_t i = 0; i < k->count; i++) {
         bytes_put_u8(&out, '\n');
-        bytes_put(&out, w->texts[r].data, w->texts[r].size);
-        put_stack(l, r, &out);
+        bytes_put(&out, texts[i].data, texts[i].size);
+        put_stack(k, &k->subjects[i], &out);
     }
-    rmdir(w->folder);
-    evidence_path(l, w->number, path, sizeof path);
-    pawl_code code = out.failed ? error_set(&e, PAWL_MEMORY, 0, "no memory for it")
-                                : file_replace(path, &out, "evidence", &e);
+    rmdir(k->folder);
+    pawl_code code = out.failed ? error_set(&k->error, PAWL_MEMORY, 0, "no memory for it")
+                                : file_replace(k->path, &out, "evidence", &k->error);
     bytes_close(&out);
-    w->number = 0;
-    struct json *j = progress_begin(l->progress, "evidence");
-    json_text(j, "why", w->why);
-    json_text(j, "file", path);
-    if (code == PAWL_OK)
-        progress_end(l->progress, "what every worker was doing: %s", path);
+    return code;
+}
+
+static void *look(void *argument) {
+    struct witness_work *k = argument;
+    int64_t end_ns = clock_now_ns() + ANSWER_NS;
+    struct bytes *texts = calloc((size_t)k->count + 1, sizeof *texts);
+    ask(k);
+    for (uint32_t i = 0; i < k->count && texts != NULL; i++)
+        evidence_describe(&k->subjects[i].seen, &texts[i]);
+    for (int64_t left; (left = end_ns - clock_now_ns()) > 0;) usleep((useconds_t)(left / 1000) + 1);
+    if (texts == NULL)
+        error_set(&k->error, PAWL_MEMORY, 0, "no memory for %u workers", k->count);
+    else if (write_file(k, texts) == PAWL_OK)
+        k->error.code = PAWL_OK;
+    for (uint32_t i = 0; i < k->count && texts != NULL; i++) bytes_close(&texts[i]);
+    free(texts);
+    atomic_store(&k->done, true);
+    return NULL;
+}
+
+/* --- in the loop --- */
+
+/* False: the folder has all it gets. */
+static bool name_file(const struct launch *l, struct witness_work *k) {
+    for (uint32_t n = 1; n <= FILES_MAX; n++) {
+        snprintf(k->path, sizeof k->path, "%s/evidence-%u.txt", l->spec.run.dir, n);
+        if (access(k->path, F_OK) != 0) return true;
+    }
+    return false;
+}
+
+static void add_subject(const struct launch *l, uint32_t rank, struct witness_work *k) {
+    const struct launch_worker *w = &l->workers[rank];
+    int fd = fcntl(w->process.pidfd, F_DUPFD_CLOEXEC, 0);
+    if (w->process.pid <= 0 || fd < 0) return;
+    int64_t now = clock_now_ns();
+    k->subjects[k->count++] =
+        (struct subject){.process = {.pid = w->process.pid, .pidfd = fd},
+                         .seen = {.rank = rank,
+                                  .pid = w->process.pid,
+                                  .pipeline = w->pipeline,
+                                  .stage = w->stage,
+                                  .busy = w->busy,
+                                  .work = w->work,
+                                  .at = w->at,
+                                  .progress = w->progress,
+                                  .progress_age_s = (double)(now - w->progress_ns) / 1e9,
+                                  .beat_age_s = (double)(now - w->beat_ns) / 1e9}};
+}
+
+/* Without memory or a thread there is no evidence, and the run goes on. */
+static void begin(struct launch *l, const char *why) {
+    struct launch_witness *w = &l->witness;
+    if (w->work != NULL || w->folder[0] == 0) return;
+    struct witness_work *k = calloc(1, sizeof *k);
+    if (k != NULL) k->subjects = calloc(l->ranks, sizeof *k->subjects);
+    if (k == NULL || k->subjects == NULL || !name_file(l, k)) {
+        if (k != NULL) free_work(k);
+        return;
+    }
+    snprintf(k->why, sizeof k->why, "%s", why);
+    snprintf(k->folder, sizeof k->folder, "%s", w->folder);
+    k->step = l->report.final_step;
+    for (uint32_t r = 0; r < l->ranks; r++) add_subject(l, r, k);
+    if (pthread_create(&k->thread, NULL, look, k) == 0)
+        w->work = k;
     else
-        progress_end(l->progress, "no evidence of the hang: %s", e.text);
+        free_work(k);
+}
+
+static void finish(struct launch *l) {
+    struct witness_work *k = l->witness.work;
+    pthread_join(k->thread, NULL);
+    struct json *j = progress_begin(l->progress, "evidence");
+    json_text(j, "why", k->why);
+    json_text(j, "file", k->path);
+    if (k->error.code == PAWL_OK)
+        progress_end(l->progress, "what every worker was doing: %s", k->path);
+    else
+        progress_end(l->progress, "no evidence of the hang: %s", k->error.text);
+    l->witness.work = NULL;
+    for (uint32_t r = 0; r < l->ranks; r++) {
+        if (l->witness.victims[r]) fleet_kill(l, r, k->why);
+        l->witness.victims[r] = false;
+    }
+    free_work(k);
 }
 
 void witness_look(struct launch *l, const char *why) { begin(l, why); }
+
+void witness_wait(struct launch *l) {
+    if (l->witness.work != NULL) finish(l);
+}
 
 void witness_kill(struct launch *l, uint32_t rank, const char *why) {
     char text[256];
     snprintf(text, sizeof text, "worker %u: %s", rank, why);
     begin(l, text);
-    struct launch_witness *w = &l->witness;
-    bool hears = w->number != 0 && w->asked[rank] && w->pids[rank] == l->workers[rank].process.pid;
-    if (hears)
-        w->victims[rank] = true;
+    if (l->witness.work != NULL)
+        l->witness.victims[rank] = true;
     else
         fleet_kill(l, rank, why);
 }
@@ -157,11 +209,6 @@ void witness_exited(struct launch *l, uint32_t rank) {
 }
 
 void witness_tick(struct launch *l, int64_t now_ns) {
-    struct launch_witness *w = &l->witness;
-    if (w->number == 0 || now_ns < w->end_ns) return;
-    finish(l);
-    for (uint32_t r = 0; r < l->ranks; r++) {
-        if (w->victims[r]) fleet_kill(l, r, w->why);
-        w->victims[r] = false;
-    }
+    (void)now_ns;
+    if (l->witness.work != NULL && atomic_load(&l->witness.work->done)) finish(l);
 }

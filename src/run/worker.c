@@ -109,6 +109,12 @@ static pawl_code handle_inject(struct worker *w, const struct message *m, struct
     return code == PAWL_OK ? inject_self_add(w->inject, m->text, e) : code;
 }
 
+/* Said to the process that had this place before, while the coordinator did not know that it is gone. */
+static bool is_for_another(const struct worker *w, const struct message *m) {
+    bool of_members = m->kind == MESSAGE_GO || m->kind == MESSAGE_DECIDE || m->kind == MESSAGE_SAVE;
+    return w->go.plan == NULL && of_members && (m->kind != MESSAGE_GO || m->view != w->peers.view);
+}
+
 static pawl_code handle(struct worker *w, const struct message *m, struct pawl_error *e) {
     if (m->kind == MESSAGE_START) return handle_start(w, m, e);
     if (m->kind == MESSAGE_FINISH) {
@@ -116,6 +122,7 @@ static pawl_code handle(struct worker *w, const struct message *m, struct pawl_e
         return PAWL_OK;
     }
     if (w->phase == WORKER_START) return error_set(e, PAWL_FORMAT, 0, "control message before the start");
+    if (is_for_another(w, m)) return PAWL_OK;
     switch (m->kind) {
     case MESSAGE_PEERS:
         return peers_learn(&w->peers, m, e);

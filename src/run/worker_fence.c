@@ -27,7 +27,7 @@ static void list(const struct worker *w, struct fenced *f) {
         const struct holding *h = w->holdings[i];
         if (h->use != HOLDING_OVER && h->base != NULL) f->pairs[f->pair_count++] = pair_of(h);
     }
-    qsort(f->pairs, f->pair_count, sizeof *f->pairs, by_chunk); /* holdings are in the order they came */
+    qsort(f->pairs, f->pair_count, sizeof *f->pairs, by_chunk); /* a holding is where there was room for it */
     for (uint32_t i = 0; i < w->save_count; i++) {
         const struct worker_save *s = &w->saves[i];
         if (s->told_end) continue;

@@ -29,7 +29,7 @@ struct place {
     uint64_t born;                 /* how many processes the cluster had before it */
     bool there;                    /* the launcher has not seen its end yet */
     bool ready, leaving;           /* what the launcher knows of it */
-    bool known;                    /* to the coordinator */
+    uint32_t unknown;              /* processes the coordinator was told of and has not confirmed */
     struct bytes hello, readied;   /* its ADDRESS and READY */
     int64_t stopped_until;
     int64_t start_at;   /* the launcher starts one here then; 0: it does not */
@@ -173,6 +173,11 @@ static pawl_code open_all(void *context, const struct spec *spec, struct store *
     return PAWL_OK;
 }
 
+static void tell_started(struct cluster *c, uint32_t rank) {
+    c->places[rank].unknown++;
+    queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_STARTED, .rank = rank});
+}
+
 static void start_worker(struct cluster *c, uint32_t rank) {
     struct place *p = &c->places[rank];
     struct channel *ends[2];
@@ -185,7 +190,7 @@ static void start_worker(struct cluster *c, uint32_t rank) {
     p->net = netsim_open(c->netsim, NULL);
     p->born = c->processes++;
     p->there = true;
-    p->ready = p->leaving = p->known = false;
+    p->ready = p->leaving = false;
     p->stopped_until = 0;
     memset(p->compared, 0, c->chunks * sizeof *p->compared);
     struct worker_env env = {
@@ -198,7 +203,7 @@ static void start_worker(struct cluster *c, uint32_t rank) {
     memcpy(start.run_id, c->run_id, sizeof start.run_id);
     channel_send(p->mine, &start, NULL);
     bytes_close(&text);
-    if (c->conduct != NULL) queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_STARTED, .rank = rank});
+    if (c->conduct != NULL) tell_started(c, rank);
     SHOW(c, "rank %u started", rank);
 }
 
@@ -286,8 +291,7 @@ static void introduce_all(struct cluster *c, bool recover) {
     for (uint32_t r = 0; r < c->ranks; r++) {
         struct place *p = &c->places[r];
         if (!p->there) continue;
-        if (!recover || !p->ready)
-            queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_STARTED, .rank = r});
+        if (!recover || !p->ready) tell_started(c, r);
         say_again(c, r, &p->hello);
         if (!recover) say_again(c, r, &p->readied);
         if (p->leaving) queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_LEAVE, .rank = r});
@@ -308,7 +312,8 @@ static void start_coordinator(struct cluster *c) {
     bool *there = calloc(c->ranks, sizeof *there);
     for (uint32_t r = 0; r < c->ranks; r++) {
         struct place *p = &c->places[r];
-        there[r] = p->known = c->view > 0 && p->there && p->ready;
+        p->unknown = 0;
+        there[r] = c->view > 0 && p->there && p->ready;
     }
     struct conduct_config config = {.spec = &c->spec,
                                     .ranks = c->ranks,

@@ -84,7 +84,8 @@ static void tempt(struct cluster *c, const struct message *m, const struct link_
     uint32_t one_in = m->kind == MESSAGE_PREPARE ? 3 : 20;
     bool tempting = m->kind == MESSAGE_FENCE || m->kind == MESSAGE_GO || m->kind == MESSAGE_PREPARE ||
                     m->kind == MESSAGE_SAVE;
-    if (tempting && chance(c, one_in)) doom(c, f->list[rng_below(&c->rng, f->list_count)], 60);
+    if (tempting && f->list_count > 0 && chance(c, one_in))
+        doom(c, f->list[rng_below(&c->rng, f->list_count)], 60);
 }
 
 static void pass_on(struct cluster *c, const struct link_frame *f) {
@@ -94,7 +95,7 @@ static void pass_on(struct cluster *c, const struct link_frame *f) {
     if (m.kind == MESSAGE_PREPARE) c->total.prepared++;
     for (uint32_t i = 0; i < f->list_count; i++) {
         struct place *p = &c->places[f->list[i]];
-        if (p->mine != NULL && p->worker != NULL && p->known)
+        if (p->mine != NULL && p->worker != NULL && p->unknown == 0)
             channel_send_frame(p->mine, f->data, f->data_bytes, NULL);
     }
     if (m.kind == MESSAGE_FENCE || m.kind == MESSAGE_GO)
@@ -102,8 +103,9 @@ static void pass_on(struct cluster *c, const struct link_frame *f) {
     if (m.kind == MESSAGE_FENCE) c->total.fences++;
     if (m.kind == MESSAGE_FINISH) c->over = c->finished = true;
     if (m.kind != MESSAGE_GO)
-        SHOW(c, "to %u ranks from %u: kind %d view %llu version %llu", f->list_count, f->list[0], (int)m.kind,
-             (unsigned long long)m.view, (unsigned long long)m.version);
+        SHOW(c, "to %u ranks from %u: kind %d view %llu version %llu", f->list_count,
+             f->list_count > 0 ? f->list[0] : 0, (int)m.kind, (unsigned long long)m.view,
+             (unsigned long long)m.version);
     tempt(c, &m, f);
 }
 
@@ -118,7 +120,7 @@ static void take_action(struct cluster *c, const struct coord_action *a) {
 
 static void take_note(struct cluster *c, const struct conduct_note *n) {
     if (n->kind == CONDUCT_NOTE_ACTION) take_action(c, &n->action);
-    if (n->kind == CONDUCT_NOTE_KNOWN) c->places[n->action.rank].known = true;
+    if (n->kind == CONDUCT_NOTE_KNOWN) c->places[n->action.rank].unknown--;
     if (n->kind == CONDUCT_NOTE_PLAN) c->total.moved += n->moves;
     if (n->kind == CONDUCT_NOTE_FENCE) SHOW(c, "fence: %s", n->why);
     if (n->kind != CONDUCT_NOTE_SALVAGE) return;
@@ -145,7 +147,7 @@ static void take_frame(struct cluster *c, const struct link_frame *f) {
         break;
     case LINK_KILL:
         SHOW(c, "rank %u is to be killed: %s", f->rank, f->text);
-        if (c->places[f->rank].known) kill_worker(c, f->rank);
+        if (c->places[f->rank].unknown == 0) kill_worker(c, f->rank);
         break;
     case LINK_FIND:
         c->find_view = f->view;
