@@ -77,11 +77,10 @@ static bool take_end(struct cluster *c) {
         start_run(c);
         return false;
     }
-    if (c->conduct == NULL || conduct_state(c->conduct) != CONDUCT_STOPPED) return false;
-    const struct pawl_error *why = conduct_error(c->conduct);
-    SHOW(c, "stopped: %s", why->text);
-    if (why->code != PAWL_IO && why->code != PAWL_NO_SPACE) {
-        fprintf(stderr, "storm: stopped: %s\n", why->text);
+    if (!c->over) return false;
+    SHOW(c, "stopped: %s", c->failed.text);
+    if (c->failed.code != PAWL_IO && c->failed.code != PAWL_NO_SPACE) {
+        fprintf(stderr, "storm: stopped: %s\n", c->failed.text);
         fail_seed(c, "the run stopped");
     }
     c->total.restarts++;
@@ -117,7 +116,9 @@ static void beat(struct cluster *c) {
         worker_beat(p->worker, &m);
         channel_send(p->theirs, &m, NULL);
     }
-    if (c->conduct != NULL && c->coord_stopped_until <= c->now_ns) conduct_tick(c->conduct, c->now_ns);
+    if (c->conduct == NULL || c->coord_stopped_until > c->now_ns) return;
+    conduct_tick(c->conduct, c->now_ns);
+    say_end(c);
 }
 
 static void earlier(int64_t *until, int64_t at) {
@@ -391,6 +392,7 @@ static void every_seed_ends_with_the_bits_of_the_undisturbed_run(void **state) {
     for (uint64_t seed = first; seed < first + seeds; seed++) {
         struct cluster c = {.seed = seed, .rng = {seed}, .run_id = {1, 2, 3}, .doomed = UINT32_MAX};
         c.show = getenv("PAWL_STORM_SHOW") != NULL;
+        if (c.show) setvbuf(stdout, NULL, _IOLBF, 0); /* in order with what ends the process */
         open_cluster(&c, data);
         run_seed(&c);
         add_totals(&total, &c.total);

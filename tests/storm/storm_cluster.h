@@ -65,7 +65,9 @@ struct cluster {
     struct conduct *conduct; /* null: no coordinator */
     struct queue to_coord, from_coord;
     int64_t coord_stopped_until, coord_start_at;
-    uint64_t view; /* newest passed on */
+    bool end_said;            /* the coordinator said its last word */
+    struct pawl_error failed; /* why the run was stopped: with over, and not finished */
+    uint64_t view;            /* newest passed on */
     uint64_t incarnation;
     uint8_t run_id[16];
     uint64_t find_view; /* 0: nobody asked */
@@ -337,6 +339,7 @@ static void start_coordinator(struct cluster *c) {
     introduce_all(c, config.recover);
     c->coord_start_at = 0;
     c->coord_stopped_until = 0;
+    c->end_said = false;
     if (c->stopping) conduct_stop(c->conduct, c->now_ns);
 }
 
@@ -344,6 +347,17 @@ static void end_coordinator(struct cluster *c) {
     conduct_free(c->conduct);
     c->conduct = NULL;
     queue_cut(&c->to_coord, 0);
+}
+
+/* Its last word, once. */
+static void say_end(struct cluster *c) {
+    if (c->conduct == NULL || conduct_state(c->conduct) == CONDUCT_RUNNING || c->end_said) return;
+    bool finished = conduct_state(c->conduct) == CONDUCT_FINISHED;
+    const struct pawl_error *why = conduct_error(c->conduct);
+    c->end_said = true;
+    queue_put(&c->from_coord, &(struct link_frame){.kind = LINK_END,
+                                                   .code = finished ? PAWL_OK : why->code,
+                                                   .text = finished ? "" : why->text});
 }
 
 /* One frame of the launcher is taken. */
@@ -380,6 +394,7 @@ static bool poll_coordinator(struct cluster *c) {
     }
     link_frame_close(&f);
     bytes_close(&item);
+    say_end(c);
     return true;
 }
 
