@@ -253,10 +253,11 @@ void fleet_give_up(struct launch *l, pawl_code code, const char *format, ...) {
 static void tell_gone(struct launch *l, uint32_t rank) {
     struct launch_worker *w = &l->workers[rank];
     if (w->gone) return;
+    bool worked = w->member && l->going && !w->left;
     w->gone = true;
     w->member = false;
     epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, channel_fd(w->process.channel), NULL);
-    if (l->outage.began_ns == 0 && l->going && !w->left) l->outage.began_ns = clock_now_ns();
+    if (l->outage.began_ns == 0 && worked) l->outage.began_ns = clock_now_ns();
     relay_say(l, &(struct link_frame){.kind = LINK_EXIT, .rank = rank});
 }
 
