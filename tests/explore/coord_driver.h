@@ -27,6 +27,15 @@ static inline bool world_can_give(const struct world_worker *k, uint32_t chunk, 
     return h->has && h->version == g->version - g->settle && (!grad || h->grad);
 }
 
+static inline bool world_somebody_is_beyond(const struct world *w, const struct world_scope *scope,
+                                            uint8_t version) {
+    for (uint32_t rank = 0; rank < world_ranks(scope); rank++)
+        for (uint32_t chunk = 0; chunk < world_chunks(scope); chunk++)
+            if (w->workers[rank].holdings[chunk].has && w->workers[rank].holdings[chunk].version > version)
+                return true;
+    return false;
+}
+
 /* Contributions that are done, by chunk: the driver's part of salvage. */
 static inline const char *world_share_out(struct world *w, const struct world_scope *scope, uint32_t chunk) {
     struct world_go *g = &w->go;
@@ -94,8 +103,12 @@ static inline const char *world_send_go(struct world *w, const struct world_scop
             return "a return to a step that is not durable";
         w->final = (uint8_t)a->version;
     } else if (a->version != w->final) {
-        return "GO starts another version than the final one";
+        /* What was settled and reached nobody who lives is not known to who takes over, and is made again. */
+        if (!w->taken_over || world_somebody_is_beyond(w, scope, (uint8_t)a->version))
+            return "GO starts another version than the final one";
+        w->final = (uint8_t)a->version;
     }
+    w->taken_over = 0;
     for (uint32_t chunk = 0; chunk < world_chunks(scope); chunk++) {
         const char *wrong = world_share_out(w, scope, chunk);
         if (wrong != NULL) return wrong;
@@ -305,6 +318,8 @@ static inline const char *world_open(struct world *w, const struct world_scope *
     w->takeovers = scope->takeovers;
     w->changes = scope->changes;
     w->replans = scope->replans;
+    w->on_disk = scope->durable > 0 ? (uint8_t)(1u << scope->durable) : 0;
+    for (uint8_t i = 0; i < scope->durable; i++) w->outcome[i][0] = OUTCOME_SMALL;
     const char *wrong = NULL;
     for (uint32_t rank = 0; rank < scope->first_ranks && wrong == NULL; rank++) {
         w->workers[rank].alive = 1;

@@ -5,6 +5,7 @@
 #include "coord_driver.h"
 
 enum move_kind {
+    MOVE_NONE,
     MOVE_DOWN,   /* a rank takes the next action of its channel */
     MOVE_UP,     /* the coordinator takes the next event of a rank's channel; argument: crash after so many */
     MOVE_WORK,   /* a rank adds its share of an iteration of chunk `argument` */
@@ -331,6 +332,7 @@ static inline const char *world_take_over(struct world *w, const struct world_sc
     bool there[WORLD_RANKS];
     struct pawl_error e;
     w->takeovers--;
+    w->taken_over = 1;
     for (uint32_t rank = 0; rank < world_ranks(scope); rank++) {
         if (lost) memset(&w->up[rank], 0, sizeof w->up[0]);
         there[rank] = w->workers[rank].alive || w->up[rank].count > 0;

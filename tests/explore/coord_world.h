@@ -97,13 +97,17 @@ struct world_scope { /* what an exploration allows */
     struct coord_config config;
     uint32_t first_ranks; /* started at the beginning */
     uint8_t microbatches;
+    uint8_t durable; /* a step that an earlier run has left on the disk; 0: none */
     uint8_t deaths, save_failures, stoppings, joins, leaves, takeovers, changes, replans;
     uint8_t outcomes; /* bit per world_outcome */
+    bool running;     /* begin when everybody has started: the start itself has scopes of its own */
     bool silences;    /* a death may also be a live rank whose beats do not arrive */
     uint32_t states;  /* stop at this many; 0: explore all */
+    uint32_t walks;
 };
 
 struct world {
+    uint8_t taken_over; /* by a coordinator that has not said GO yet */
     uint8_t deaths, save_failures, stoppings, joins, leaves, takeovers, changes, replans; /* left */
     uint8_t seconds;                      /* the clock; silences drive it */
     uint8_t silent;                       /* rank + 1 of whom the coordinator must kill now */
@@ -222,6 +226,7 @@ static inline const char *world_go_elsewhere(struct world *w, const struct world
                                              uint32_t chunk) {
     struct world_holding *h = &w->workers[rank].holdings[chunk];
     h->held = 0;
+    if (w->go.shift != w->workers[rank].shift && !w->go.settle) h->grad = 0;
     if (!h->has || w->go.restore || (w->go.settle && !h->grad)) {
         world_drop(h);
         return NULL;
