@@ -226,6 +226,7 @@ void faults_at(struct launch *l, enum fault_point point);
 /* launch_tell.c */
 uint32_t tell_live(const struct launch *l);
 void tell_note(struct launch *l, const struct conduct_note *n);
+void tell_save_failed(struct launch *l, uint32_t rank, pawl_code code, const char *why);
 void tell_start(struct launch *l);
 void tell_passed(struct launch *l, const struct message *m, const uint32_t *ranks, uint32_t count);
 void tell_missed(struct launch *l);                          /* deaths that no coordinator lived to notice */

@@ -257,6 +257,17 @@ static void note_salvage(struct launch *l, const struct conduct_note *n) {
     progress_end(l->progress, NULL);
 }
 
+static void note_late(struct launch *l, const struct coord_action *a) {
+    char why[128];
+    snprintf(why, sizeof why, "save of step %llu: its disk has not done its part within %.3g s",
+             (unsigned long long)a->version, (double)spec_stall_ns(&l->spec, COORD_WORK_SAVE) / 1e9);
+    struct json *j = progress_begin(l->progress, "save_failed");
+    json_i64(j, "rank", a->rank);
+    json_i64(j, "step", (int64_t)a->version);
+    json_text(j, "error", why);
+    tell_save_failed(l, a->rank, PAWL_IO, why);
+}
+
 static void note_action(struct launch *l, const struct coord_action *a) {
     switch (a->kind) {
     case COORD_DECIDED:
@@ -276,6 +287,9 @@ static void note_action(struct launch *l, const struct coord_action *a) {
         break;
     case COORD_DURABLE_AT:
         note_durable(l, a);
+        break;
+    case COORD_LATE:
+        note_late(l, a);
         break;
     case COORD_SKIPPED:
         l->report.saves_skipped++;
