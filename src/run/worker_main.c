@@ -43,8 +43,8 @@ static void on_term(int signal) {
     told_to_end = true;
 }
 
-/* Who is asked for its stacks waits for every thread's answer: the heart has the time, the main thread has not,
- * on a worker whose peer hangs. */
+/* Who is asked for its stacks waits for every thread's answer: the heart has the time, the main thread has
+ * not, on a worker whose peer hangs. */
 static void let_stacks_be_asked(bool here) {
     sigset_t set;
     sigemptyset(&set);
