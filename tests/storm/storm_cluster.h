@@ -34,6 +34,7 @@ struct place {
     int64_t stopped_until;
     int64_t start_at;   /* the launcher starts one here then; 0: it does not */
     uint64_t *compared; /* [chunks] newest version whose bits were compared, + 1 */
+    uint64_t restored;  /* view of the last GO that led back */
 };
 
 struct queue { /* of encoded frames */
@@ -47,8 +48,23 @@ struct cut { /* between two processes */
     int64_t until;
 };
 
+enum trouble {
+    TROUBLE_KILL,
+    TROUBLE_STOP,
+    TROUBLE_CUT,
+    TROUBLE_POWER,
+    TROUBLE_DISK,
+    TROUBLE_COORDINATOR,
+    TROUBLE_COORDINATOR_STOPS,
+    TROUBLE_JOIN,
+    TROUBLE_LEAVE,
+    TROUBLE_END,
+    TROUBLE_COUNT
+};
+
 struct totals {
     uint64_t kills, stops, cuts, power_cuts, disks, joins, leaves, takeovers, restores, restarts, stopped;
+    uint64_t states, grads, keeps, settled_keeps, helpers, spares, uneven; /* pairs and ranks of all GO */
     uint64_t grown, moved, kept, redone, undone, dropped, fences, prepared, measured;
 };
 
@@ -80,6 +96,7 @@ struct cluster {
     int64_t now_ns, next_beat_ns;
     uint32_t doomed; /* killed in so many actions; UINT32_MAX: nobody */
     uint32_t doom_in;
+    uint32_t weights[TROUBLE_COUNT], weight_sum;
     bool calm; /* no trouble any more */
     bool show;
     struct totals total;
@@ -194,6 +211,7 @@ static void start_worker(struct cluster *c, uint32_t rank) {
     p->there = true;
     p->ready = p->leaving = false;
     p->stopped_until = 0;
+    p->restored = 0;
     memset(p->compared, 0, c->chunks * sizeof *p->compared);
     struct worker_env env = {
         .net = p->net, .channel = p->theirs, .context = c, .open_own = open_own, .open_all = open_all};
