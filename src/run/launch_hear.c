@@ -21,8 +21,8 @@ void tell_save_failed(struct launch *l, uint32_t rank, pawl_code code, const cha
     error_set(&l->save_failure, code, 0, "rank %u: %s", rank, why);
     if (l->has_durable)
         progress_end(l->progress,
-                     "cannot save: rank %u: %s; training goes on, the newest durable step stays %llu", rank, why,
-                     (unsigned long long)l->report.last_durable_step);
+                     "cannot save: rank %u: %s; training goes on, the newest durable step stays %llu", rank,
+                     why, (unsigned long long)l->report.last_durable_step);
     else
         progress_end(l->progress, "cannot save: rank %u: %s; training goes on, nothing is durable yet", rank,
                      why);
