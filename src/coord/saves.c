@@ -109,7 +109,7 @@ static void end_save(struct coord *c, struct coord_save *save) {
 }
 
 void coord_on_saved(struct coord *c, const struct coord_event *event) {
-    if (c->recovering) return; /* its answer to the fence will tell */
+    if (c->recovering && !c->ranks[event->rank].fenced) return; /* its answer to the fence will tell */
     struct coord_save *save = find_save(c, event->version);
     struct coord_part *part = save != NULL ? &save->part_of_rank[event->rank] : NULL;
     if (part == NULL || part->state != PART_ASKED || part->chunk != event->chunk ||
@@ -124,7 +124,7 @@ void coord_on_saved(struct coord *c, const struct coord_event *event) {
     if (!event->ok) save->failed = true;
     c->idle_fences = 0;
     coord_progress(c, event->rank);
-    if (--save->waiting == 0) end_save(c, save);
+    if (--save->waiting == 0 && !c->recovering) end_save(c, save);
 }
 
 void coord_saves_died(struct coord *c, uint32_t rank) {
@@ -224,7 +224,9 @@ void coord_saves_recovered(struct coord *c) {
         struct coord_save *save = &c->saves[i];
         for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++)
             save->lost = save->lost || !chunk_exists(c, save, chunk);
-        if (save->waiting == 0)
+        bool never_was = save->version > c->final; /* settled, but nobody got as far */
+        save->lost = save->lost || never_was;
+        if (save->waiting == 0 || never_was)
             end_save(c, save);
         else
             i++;

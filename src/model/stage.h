@@ -95,6 +95,10 @@ struct stage_ops {
     void (*pause)(struct stage *stage, enum stage_pause what);
 };
 
+static inline void stage_pause(struct stage *stage, enum stage_pause what) {
+    if (stage->ops->pause != NULL) stage->ops->pause(stage, what);
+}
+
 /* Contributions to a tensor's sum in a step: micro-batches, twice that where a tensor is used twice. */
 uint64_t stage_tensor_contributions(const struct stage *stage, uint32_t tensor);
 

@@ -21,6 +21,9 @@
 #define LIMIT_TIMEOUTS    60.0
 #define REFERENCE_LIMIT_S (24 * 3600.0)
 
+/* How long the kernel may take to tear down what has been killed, loaded machines and sanitizers included. */
+#define GONE_S 30.0
+
 /* Calls beyond those that a fault may have ended: the first, and the resumes after it. */
 #define CALLS_MORE 4u
 
@@ -66,7 +69,8 @@ static struct chaos_call call_of(const struct chaos *c, const char *run_dir, con
                               .steps = c->spec.run.steps,
                               .run_dir = run_dir,
                               .plan = plan,
-                              .limit_s = REFERENCE_LIMIT_S};
+                              .limit_s = REFERENCE_LIMIT_S,
+                              .gone_s = GONE_S};
     if (plan != NULL)
         call.limit_s = LIMIT_BASE_S + LIMIT_REFERENCES * c->reference.seconds + 2 * plan->fault_s +
                        LIMIT_TIMEOUTS * c->spec.failure.timeout_s * (1 + plan->faults.count);
@@ -275,6 +279,7 @@ pawl_code pawl_chaos(const struct pawl_chaos_options *options, struct pawl_chaos
     }
     for (uint32_t done = 0; code == PAWL_OK && goes_on(&c, done); done++)
         code = run_once(&c, options->first + done, e);
+    if (code != PAWL_OK && c.root[0] != 0 && report->runs == 0) remove_folder(c.root);
     if (c.root[0] != 0) rmdir(c.root); /* stays when something in it does */
     chaos_reference_close(&c.reference);
     report->seconds = seconds_since(c.begin_ns);

@@ -101,6 +101,9 @@ static void see(struct reading *r, const cJSON *event) {
     } else if (strcmp(kind, "restored") == 0) {
         if (number_of(event, "step", &value)) see_return(r, "a lost stage was restored", value);
         r->seen->restored++;
+    } else if (strcmp(kind, "kill") == 0) {
+        if (strstr(text_of(event, "why"), "malformed") != NULL)
+            chaos_problem(r->seen, "a worker was not understood: %s", text_of(event, "why"));
     } else if (strcmp(kind, "walk_back") == 0) {
         chaos_problem(r->seen, "a durable step could not be restored");
     } else if (strcmp(kind, "worker_lost") == 0) {

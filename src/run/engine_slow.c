@@ -69,9 +69,8 @@ static void weight_grad(struct stage *stage, const struct version *v, struct sta
 
 static void pause_for(struct stage *stage, enum stage_pause what) {
     struct face *f = face_of(stage);
-    if (f->inner->ops->pause == NULL) return;
     int64_t begin_ns = begin_of(f);
-    f->inner->ops->pause(f->inner, what);
+    stage_pause(f->inner, what);
     prolong(f, begin_ns);
 }
 

@@ -96,14 +96,10 @@ void holding_adopt(struct holding *h, struct version *version) {
     h->base = version;
 }
 
-void holding_pause(struct holding *h, enum stage_pause what) {
-    if (h->stage->ops->pause != NULL) h->stage->ops->pause(h->stage, what);
-}
-
 static void take_step(struct holding *h, const struct adamw_config *adamw, float clip, struct version *next) {
     int64_t begin = clock_now_ns();
     adamw_step(h->stage, adamw, h->base, h->grad, clip, next);
-    holding_pause(h, STAGE_PAUSE_STEP);
+    stage_pause(h->stage, STAGE_PAUSE_STEP);
     measure_add(&h->measure, MEASURE_STEP, clock_now_ns() - begin);
 }
 

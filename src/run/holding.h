@@ -65,8 +65,6 @@ void holding_drop_work(struct holding *h);
 void holding_begin(struct holding *h, int32_t shift);
 /* Enters a contribution in the bitmap. INTERNAL: it was there. */
 pawl_code holding_enter(struct holding *h, uint64_t microbatch, struct pawl_error *e);
-/* The time that an emulated device takes for what has been done. */
-void holding_pause(struct holding *h, enum stage_pause what);
 /* `base` is now this version, which the caller has held. */
 void holding_adopt(struct holding *h, struct version *version);
 /* base+1 from base and grad, beside base. OK without one: every buffer is read by somebody, later. */

@@ -102,8 +102,7 @@ static void pass_on(struct launch *l, const struct link_frame *f) {
     if (m.kind == MESSAGE_GO) faults_at(l, FAULT_LAUNCH_GO);
     for (uint32_t i = 0; i < f->list_count; i++) {
         struct launch_worker *w = f->list[i] < l->ranks ? &l->workers[f->list[i]] : NULL;
-        if (w == NULL || w->process.channel == NULL || w->gone || w->unknown > 0)
-            continue; /* it was for a process before this one */
+        if (w == NULL || w->process.channel == NULL || w->gone || w->unknown > 0) continue;
         channel_send_frame(w->process.channel, f->data, f->data_bytes, NULL);
         if (m.kind == MESSAGE_LEAVE) w->left = true;
     }
@@ -120,10 +119,10 @@ static void end(struct launch *l, const struct link_frame *f) {
 }
 
 static void kill_rank(struct launch *l, uint32_t rank, const char *why) {
-    if (rank >= l->ranks || l->workers[rank].process.pid <= 0) return;
+    if (rank >= l->ranks || l->workers[rank].process.pid <= 0 || l->workers[rank].unknown > 0) return;
     if (l->workers[rank].gone)
         fleet_signal(&l->workers[rank].process, SIGKILL);
-    else if (l->workers[rank].unknown == 0)
+    else
         witness_kill(l, rank, why);
 }
 

@@ -72,7 +72,7 @@ static void hook_note(void *context, const struct conduct_note *note) {
     struct coordinator *c = context;
     say(c, &(struct link_frame){.kind = LINK_NOTE, .note = *note});
     if (note->kind != CONDUCT_NOTE_ACTION) return;
-    if (note->action.kind == COORD_DECIDED) inject_self_at(c->faults, note->action.iteration + 1);
+    if (note->action.kind == COORD_DECIDE) inject_self_at(c->faults, note->action.iteration + 1);
     if (note->action.kind == COORD_GO) inject_self_at(c->faults, note->action.version);
 }
 

@@ -18,6 +18,10 @@
 /* Read at once by a load: a fraction of a second on any device that is not stuck. */
 #define LOAD_BATCH_BYTES (64u << 20)
 
+/* Chunks of a small model; larger ones are the engine's to choose, whose defaults are worth it. */
+#define SMALL_BYTES_MAX   (32u << 20)
+#define SMALL_CHUNK_BYTES (1u << 20)
+
 static const char *const section_prefix[SECTIONS] = {"", "exp_avg/", "exp_avg_sq/"};
 
 static float *section_of(const struct version *v, int section) {
@@ -28,6 +32,21 @@ static float *section_of(const struct version *v, int section) {
 static char *stored_name(const char *prefix, const struct stage_tensor *t) {
     char *name;
     return asprintf(&name, "%s%s", prefix, t->name) < 0 ? NULL : name;
+}
+
+pawl_code persist_sizes(const struct spec *spec, struct ckpt_config *config, struct pawl_error *e) {
+    struct stage_tensor *tensors = NULL;
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+    pawl_code code = engine_tensors(spec, &tensors, &count, e);
+    for (uint32_t i = 0; i < count; i++) bytes += (tensors[i].count + 1) * SECTIONS * sizeof(float);
+    engine_tensors_free(tensors, count);
+    uint64_t all = mem_round_up(bytes, STORE_BLOCK) * spec->save.in_flight;
+    if (code != PAWL_OK || all > SMALL_BYTES_MAX) return code;
+    uint64_t chunk = mem_round_up(bytes, STORE_BLOCK);
+    config->chunk_bytes = chunk < SMALL_CHUNK_BYTES ? chunk : SMALL_CHUNK_BYTES;
+    config->staging_bytes = (all + config->chunk_bytes - 1) / config->chunk_bytes * config->chunk_bytes;
+    return PAWL_OK;
 }
 
 /* ---- what a version consists of ---- */

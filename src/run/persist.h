@@ -13,6 +13,10 @@
 #include "model/stage.h"
 #include "run/spec.h"
 
+/* Memory of the engine for what cannot be written from its place: all of the model and no more, where that is
+ * less than the engine's default. */
+pawl_code persist_sizes(const struct spec *spec, struct ckpt_config *config, struct pawl_error *e);
+
 /* Which part of a chunk a save writes; the engine's events carry `tag`. */
 struct persist_part {
     uint32_t part, parts;

@@ -17,11 +17,17 @@ static struct fenced_pair pair_of(const struct holding *h) {
     return f;
 }
 
+static int by_chunk(const void *a, const void *b) {
+    const struct fenced_pair *x = a, *y = b;
+    return (x->pair.chunk > y->pair.chunk) - (x->pair.chunk < y->pair.chunk);
+}
+
 static void list(const struct worker *w, struct fenced *f) {
     for (uint32_t i = 0; i < w->holding_count; i++) {
         const struct holding *h = w->holdings[i];
         if (h->use != HOLDING_OVER && h->base != NULL) f->pairs[f->pair_count++] = pair_of(h);
     }
+    qsort(f->pairs, f->pair_count, sizeof *f->pairs, by_chunk); /* a holding is where there was room for it */
     for (uint32_t i = 0; i < w->save_count; i++) {
         const struct worker_save *s = &w->saves[i];
         if (s->told_end) continue;

@@ -43,8 +43,18 @@ static void on_term(int signal) {
     told_to_end = true;
 }
 
+/* Who is asked for its stacks waits for every thread's answer: the heart has the time, the main thread has
+ * not, on a worker whose peer hangs. */
+static void let_stacks_be_asked(bool here) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    pthread_sigmask(here ? SIG_UNBLOCK : SIG_BLOCK, &set, NULL);
+}
+
 static void *beat(void *argument) {
     struct heart *h = argument;
+    let_stacks_be_asked(true);
     pthread_mutex_lock(&h->lock);
     while (!h->stop) {
         struct message m;
@@ -122,6 +132,7 @@ int worker_main(int fd) {
     signal(SIGINT, SIG_IGN);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_term, .sa_flags = SA_RESTART}, NULL);
     worker_stack_install();
+    let_stacks_be_asked(false); /* in no thread but the heart */
     struct channel *channel = NULL;
     struct net *net = NULL;
     struct worker *worker = NULL;

@@ -26,7 +26,8 @@ pawl_code worker_open_ckpt(struct worker *w, struct pawl_error *e) {
                                  .keep = w->spec.save.keep,
                                  .background = w->env.background};
     memcpy(config.run_id, w->run_id, sizeof config.run_id);
-    pawl_code code = ckpt_open(&config, w->own_store, &w->ckpt, e);
+    pawl_code code = persist_sizes(&w->spec, &config, e);
+    if (code == PAWL_OK) code = ckpt_open(&config, w->own_store, &w->ckpt, e);
     worker_set_work(w, COORD_WORK_STEP);
     w->has_durable = w->go.durable > 0;
     w->durable = w->go.durable;

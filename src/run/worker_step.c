@@ -82,7 +82,7 @@ static pawl_code advance_reduce(struct worker *w, struct holding *h, bool *worke
     pawl_code code = reduce_tick(&h->reduce, e);
     *worked = *worked || h->reduce.phase != before;
     if (code != PAWL_OK || h->reduce.phase != REDUCE_DONE) return code;
-    holding_pause(h, STAGE_PAUSE_REDUCE);
+    stage_pause(h->stage, STAGE_PAUSE_REDUCE);
     measure_add(&h->measure, MEASURE_REDUCE, clock_now_ns() - h->reduce_ns);
     reduce_end(&h->reduce);
     code = holding_reduced(h, e);

@@ -180,6 +180,7 @@ static void a_worker_that_crashes_or_refuses_its_plan_is_told(void **state) {
     broken("plain; say worker_exit ',\"signal\":11'", "crashed");
     broken("plain; say worker_crashed ',\"signal\":6'", "crashed");
     broken("plain; say worker_failed ',\"code\":\"PLAN\",\"error\":\"two forwards\"'", "two forwards");
+    broken("plain; say kill ',\"why\":\"malformed fenced: order\"'", "malformed fenced");
     broken("plain; say walk_back ',\"step\":2'", "could not be restored");
     struct heard h;
     good("plain; say worker_failed ',\"code\":\"IO\",\"error\":\"full\"'", &h);

@@ -151,7 +151,7 @@ static void values_out_of_range_are_refused(void **state) {
     refuses(&hello, 5, 2);    /* recover */
     refuses(&hello, 6, 2);    /* stopping */
     refuses(&hello, 23, 200); /* more ranks in the list than bytes */
-    refuses(&note, 1, 4);     /* kind of note */
+    refuses(&note, 1, CONDUCT_NOTE_KNOWN + 1);
     refuses(&note, 2, COORD_ACTION_COUNT);
     refuses(&note, 47, COORD_SKIP + 1);
     refuses(&end, 1, 200); /* code */
