@@ -252,6 +252,7 @@ enum coord_action_kind {
     COORD_LEFT,       /* rank */
     COORD_RESTORED,   /* version: everybody goes back to it; `from`: what had been final */
     COORD_SKIPPED,    /* a due save was skipped: version */
+    COORD_LATE,       /* rank: its part of version was not reported within save_ns, and counts as failed */
     COORD_DURABLE_AT, /* version */
     COORD_ACTION_COUNT
 };

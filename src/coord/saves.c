@@ -148,13 +148,25 @@ bool coord_saves_awaited(const struct coord *c, uint32_t rank) {
     return false;
 }
 
+static void tell_late(struct coord *c, const struct coord_save *save) {
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++) {
+        if (save->part_of_rank[rank].state != PART_ASKED) continue;
+        struct coord_action *late = coord_push(c, COORD_LATE);
+        late->rank = rank;
+        late->version = save->version;
+    }
+}
+
 void coord_saves_judge(struct coord *c) {
     size_t i = 0;
     while (c->config.save_ns > 0 && !c->recovering && i < c->save_count && !coord_over(c)) {
         struct coord_save *save = &c->saves[i];
         if (coord_elapsed(c, save->since) < c->config.save_ns) {
             i++;
-        } else if (save->version == c->target) {
+            continue;
+        }
+        tell_late(c, save);
+        if (save->version == c->target) {
             save->since = c->now_ns;
             count_failure(c);
             i++;
