@@ -21,8 +21,8 @@ void tell_save_failed(struct launch *l, uint32_t rank, pawl_code code, const cha
     error_set(&l->save_failure, code, 0, "rank %u: %s", rank, why);
     if (l->has_durable)
         progress_end(l->progress,
-                     "cannot save: rank %u: %s; training goes on, the newest durable step stays %llu", rank, why,
-                     (unsigned long long)l->report.last_durable_step);
+                     "cannot save: rank %u: %s; training goes on, the newest durable step stays %llu", rank,
+                     why, (unsigned long long)l->report.last_durable_step);
     else
         progress_end(l->progress, "cannot save: rank %u: %s; training goes on, nothing is durable yet", rank,
                      why);
@@ -83,7 +83,7 @@ static void hear_beat(struct launch *l, uint32_t rank, const struct message *m) 
     w->busy = m->busy;
     w->work = m->work;
     w->at = m->at;
-    tell_progress(l, rank);
+    tell_progress(l, rank, false);
 }
 
 static void hear_leaving(struct launch *l, uint32_t rank) {
@@ -116,6 +116,9 @@ void hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size
     case MESSAGE_READY:
         keep(&l->workers[rank].readied, frame, size);
         hear_ready(l, rank, &m);
+        break;
+    case MESSAGE_REDUCED:
+        tell_progress(l, rank, true);
         break;
     case MESSAGE_BEAT:
         hear_beat(l, rank, &m);
