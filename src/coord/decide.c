@@ -78,7 +78,8 @@ bool coord_next_optimistic(const struct coord *c, const struct coord_outcome *ou
 
 bool coord_first_optimistic(const struct coord *c) { return !c->config.barrier && c->config.clip_norm == 0; }
 
-static void push_decided(struct coord *c, const struct coord_outcome *outcome) {
+void coord_make_final(struct coord *c, const struct coord_outcome *outcome) {
+    COORD_MUST(!outcome->redo && c->final < c->target);
     struct coord_action *decided = coord_push(c, COORD_DECIDED);
     decided->iteration = c->final;
     decided->version = c->final + 1;
@@ -87,21 +88,12 @@ static void push_decided(struct coord *c, const struct coord_outcome *outcome) {
     decided->shift = c->shift;
     decided->norm = outcome->norm;
     decided->loss = outcome->loss;
-}
-
-static void advance(struct coord *c, const struct coord_outcome *outcome) {
     c->optimistic = coord_next_optimistic(c, outcome);
     c->final++;
     c->shift = 0;
     c->idle_fences = 0;
     coord_reports_clear(c);
     coord_saves_due(c);
-}
-
-void coord_make_final(struct coord *c, const struct coord_outcome *outcome) {
-    COORD_MUST(!outcome->redo && c->final < c->target);
-    push_decided(c, outcome);
-    advance(c, outcome);
 }
 
 static bool all_reported(const struct coord *c) {
@@ -118,16 +110,13 @@ static void decide(struct coord *c) {
         c->fence_now = true;
         return;
     }
-    /* Told to people first: if this process dies before the workers hear of it, it is decided and told again;
-     * the other way round a step that was taken would never be told. */
-    push_decided(c, &outcome);
     struct coord_action *action = coord_push(c, COORD_DECIDE);
     action->iteration = c->final;
     action->version = c->final + 1;
     action->verdict = outcome.verdict;
     action->clip = outcome.clip;
     action->optimistic = coord_next_optimistic(c, &outcome);
-    advance(c, &outcome);
+    coord_make_final(c, &outcome);
     coord_joins_copy(c);
 }
 

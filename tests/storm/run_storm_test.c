@@ -395,13 +395,17 @@ static void add_totals(struct totals *to, const struct totals *t) {
 
 static void print_totals(const struct totals *t, uint64_t seeds) {
 #define N(field) (unsigned long long)t->field
-    printf("storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu disk troubles, %llu "
-           "takeovers, %llu joins (%llu prepared), %llu leaves, %llu ends asked for\n"
-           "storm: %llu fences, %llu returns to a durable step, %llu restarts, %llu undone steps, %llu grown "
-           "plans, %llu moves, %llu contributions kept, %llu redone\n",
-           (unsigned long long)seeds, N(kills), N(stops), N(cuts), N(power_cuts), N(disks), N(takeovers),
-           N(joins), N(prepared), N(leaves), N(stopped), N(fences), N(restores), N(restarts), N(undone),
-           N(grown), N(moved), N(kept), N(redone));
+    printf(
+        "storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu disk troubles, %llu "
+        "takeovers, %llu joins (%llu prepared), %llu leaves, %llu ends asked for\n"
+        "storm: %llu fences, %llu returns to a durable step, %llu restarts, %llu undone steps, %llu grown "
+        "plans, %llu moves, %llu contributions kept, %llu redone\n"
+        "storm: of all GO %llu fetched states, %llu fetched gradients, %llu kept sums (%llu of a tentative "
+        "step), %llu helpers, %llu spares, %llu plans with a pipeline that is not full\n",
+        (unsigned long long)seeds, N(kills), N(stops), N(cuts), N(power_cuts), N(disks), N(takeovers),
+        N(joins), N(prepared), N(leaves), N(stopped), N(fences), N(restores), N(restarts), N(undone),
+        N(grown), N(moved), N(kept), N(redone), N(states), N(grads), N(keeps), N(settled_keeps), N(helpers),
+        N(spares), N(uneven));
 #undef N
 }
 
