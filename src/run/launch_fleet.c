@@ -180,6 +180,11 @@ static void tell_gone(struct launch *l, uint32_t rank) {
     relay_say(l, &(struct link_frame){.kind = LINK_EXIT, .rank = rank});
 }
 
+static void end_lingering(struct launch *l, uint32_t rank, int64_t now_ns) {
+    struct launch_worker *w = &l->workers[rank];
+    if (w->gone && w->process.pid > 0 && now_ns >= w->linger_ns) fleet_signal(&w->process, SIGKILL);
+}
+
 static void receive(struct launch *l, uint32_t rank) {
     struct launch_worker *w = &l->workers[rank];
     while (w->process.channel != NULL && !w->gone) {
@@ -196,8 +201,10 @@ static void receive(struct launch *l, uint32_t rank) {
         }
         if (code != PAWL_PEER_LOST) fleet_kill(l, rank, "sent malformed bytes");
         tell_gone(l, rank);
-        /* Closed, though the process may linger: it cannot be told anything any more. */
-        fleet_signal(&w->process, SIGKILL);
+        /* Closed, though the process may linger: it cannot be told anything any more. One that was told to
+         * leave gets its time. */
+        w->linger_ns = clock_now_ns() + (w->left ? END_NS : 0);
+        end_lingering(l, rank, clock_now_ns());
     }
 }
 
@@ -272,6 +279,7 @@ static bool flush(struct launch *l) {
 
 static void tick(struct launch *l) {
     int64_t now = clock_now_ns();
+    for (uint32_t r = 0; r < l->ranks; r++) end_lingering(l, r, now);
     relay_tick(l, now);
     places_tick(l, now);
     stop_tick(l, now);
@@ -320,7 +328,7 @@ void fleet_end(struct launch *l, bool wait) {
     for (uint32_t r = 0; r < l->ranks; r++) {
         struct launch_worker *w = &l->workers[r];
         if (w->process.pid <= 0) continue;
-        end_process(l, &w->process, wait && w->finishing, end_ns);
+        end_process(l, &w->process, wait && (w->finishing || w->left), end_ns);
         reap(l, r, false);
     }
     struct launch_process *c = &l->relay.process;

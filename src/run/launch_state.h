@@ -57,6 +57,7 @@ struct launch_worker {
     bool finishing;           /* was sent FINISH */
     bool missed;              /* was a member when it ended, and no coordinator has noticed */
     bool spoiled;             /* failed because of what it was to load, not by itself */
+    int64_t linger_ns;        /* gone: is ended by force from then on */
     struct bytes hello;       /* its ADDRESS frame, for a coordinator that takes over */
     struct bytes readied;     /* its READY frame, likewise */
     uint32_t pipeline, stage; /* its role by the last GO; LAUNCH_NONE: none */
