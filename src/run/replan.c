@@ -28,10 +28,11 @@ struct replan {
     uint64_t asked_generation;
     bool *holds; /* [ranks * stages] */
     struct replan_cast cast;
-    struct ir_plan *ir;  /* null: there is none yet */
-    uint64_t generation; /* of the costs for which ahead works, or for which it was compared */
-    uint32_t decided;    /* iterations since */
-    uint32_t looked;     /* iterations since ahead was told what to do */
+    struct replan_answer in_use; /* ir null: there is none yet; no moves */
+    uint64_t made;               /* generation of the costs it was made or judged by */
+    uint64_t generation;         /* of the costs for which ahead works, or for which it was compared */
+    uint32_t decided;            /* iterations since */
+    uint32_t looked;             /* iterations since ahead was told what to do */
 };
 
 /* ---- life ---- */
@@ -75,7 +76,7 @@ void replan_free(struct replan *r) {
     replan_cache_close(&r->cache);
     replan_costs_close(&r->costs);
     replan_cast_close(&r->cast);
-    ir_plan_free(r->ir);
+    replan_answer_close(&r->in_use);
     free(r->role_of_rank);
     free(r->own);
     free(r->candidates);
@@ -128,19 +129,69 @@ static pawl_code answer(struct replan *r, const struct replan_cast *cast, struct
     return code;
 }
 
-static bool any_slow(const struct replan *r, const struct replan_cast *cast) {
+/* Some rank is not like the others. */
+static bool any_special(const struct replan *r, const struct replan_cast *cast) {
+    uint32_t first = IR_NONE;
     for (uint32_t i = 0; i < cast->pipelines * cast->stages; i++) {
         uint32_t rank = cast->rank_of_role[i];
-        double slow = rank == IR_NONE ? 1 : replan_slow(&r->costs, rank);
-        if (slow < 1 || slow > 1) return true;
+        if (rank == IR_NONE) continue;
+        if (first == IR_NONE) first = rank;
+        if (!replan_alike(&r->costs, first, rank)) return true;
     }
     return false;
 }
+
+/* ---- the same roles as before ---- */
+
+static bool plays_the_same(const struct replan *r, const struct replan_cast *cast) {
+    size_t roles = (size_t)cast->pipelines * cast->stages;
+    return r->in_use.ir != NULL && cast->pipelines == r->cast.pipelines &&
+           memcmp(cast->rank_of_role, r->cast.rank_of_role, roles * sizeof *cast->rank_of_role) == 0;
+}
+
+/* What there is by today's costs, compared with the plan in use; NOT_FOUND: nothing new is known. */
+static pawl_code compare(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
+                         struct pawl_error *e) {
+    struct replan_request q = {0};
+    struct replan_budget budget = {.in_use = r->in_use.ir};
+    bool changed = r->made != r->costs.generation, ahead;
+    pawl_code code = replan_request_make(cast, &r->costs, &q, e);
+    if (code == PAWL_OK) code = find_kept(r, &q, out, &ahead, e);
+    bool compared = code == PAWL_OK && out->former > 0;
+    if (changed && !compared && (code == PAWL_OK || code == PAWL_NOT_FOUND)) {
+        replan_answer_close(out);
+        code = replan_ask(&r->spec, &q, &budget, out, e);
+        if (code == PAWL_OK) keep_copy(r, &q, out);
+    }
+    replan_request_close(&q);
+    return code;
+}
+
+/* The plan in use stays, unless another is better in earnest: a fence for something else is no occasion to
+ * copy state. */
+static pawl_code stay_or_change(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
+                                struct pawl_error *e) {
+    pawl_code code = compare(r, cast, out, e);
+    if (code == PAWL_MEMORY) return code;
+    if (code == PAWL_OK && replan_answer_better(out)) return code;
+    double period = out->former, unit_s = out->unit_s;
+    replan_answer_close(out);
+    code = replan_answer_copy(&r->in_use, out, e);
+    if (code == PAWL_OK && period > 0) out->period = period, out->unit_s = unit_s;
+    return code;
+}
+
+/* ---- from roles to a plan ---- */
 
 /* The planner's answer for the cast, which plays it afterwards. */
 static pawl_code settle(struct replan *r, const struct replan_question *q, struct replan_cast *cast,
                         struct replan_answer *out, bool *ahead, struct pawl_error *e) {
     *ahead = true;
+    if (plays_the_same(r, cast)) {
+        pawl_code code = stay_or_change(r, cast, out, e);
+        if (code != PAWL_OK || out->move_count == 0) return code;
+        replan_answer_close(out); /* better with moves: as for anybody else */
+    }
     for (uint32_t i = 0; i < TRIES; i++) {
         bool before = *ahead;
         replan_answer_close(out);
@@ -148,7 +199,7 @@ static pawl_code settle(struct replan *r, const struct replan_question *q, struc
         if (code != PAWL_OK) return code;
         *ahead = *ahead && before;
         replan_cast_move(cast, out->moves, out->move_count, q, &r->costs);
-        if (out->move_count == 0 || !any_slow(r, cast)) break;
+        if (out->move_count == 0 || !any_special(r, cast)) break;
     }
     replan_cast_keep_helpers(cast, out->ir, q, &r->costs);
     return PAWL_OK;
@@ -271,7 +322,7 @@ static void add_job(struct replan *r, const struct replan_cast *cast, enum repla
     struct pawl_error e;
     *j = (struct replan_job){.kind = kind};
     pawl_code code = replan_request_make(cast, &r->costs, &j->request, &e);
-    if (code == PAWL_OK && kind != REPLAN_JOB_NEXT) code = ir_plan_copy(r->ir, &j->in_use, &e);
+    if (code == PAWL_OK && kind != REPLAN_JOB_NEXT) code = ir_plan_copy(r->in_use.ir, &j->in_use, &e);
     if (code == PAWL_OK)
         ++*count;
     else
@@ -309,18 +360,19 @@ static void look_ahead(struct replan *r) {
 static pawl_code remember(struct replan *r, const struct replan_plan *p, struct pawl_error *e) {
     uint32_t roles = p->ir->pipelines * p->ir->stages;
     struct replan_cast cast = {.pipelines = p->ir->pipelines, .stages = r->stages};
-    struct ir_plan *ir = NULL;
+    struct replan_answer shown = {.ir = p->ir, .peak = p->peak, .period = p->period}, kept;
     cast.rank_of_role = malloc(roles * sizeof *cast.rank_of_role);
-    pawl_code code = cast.rank_of_role != NULL ? ir_plan_copy(p->ir, &ir, e) : no_memory(r, e);
+    if (p->period > 0) shown.unit_s = p->period_s / p->period;
+    pawl_code code = cast.rank_of_role != NULL ? replan_answer_copy(&shown, &kept, e) : no_memory(r, e);
     if (code != PAWL_OK) {
         free(cast.rank_of_role);
         return code;
     }
     memcpy(cast.rank_of_role, p->rank_of_role, roles * sizeof *cast.rank_of_role);
     replan_cast_close(&r->cast);
-    ir_plan_free(r->ir);
+    replan_answer_close(&r->in_use);
     r->cast = cast;
-    r->ir = ir;
+    r->in_use = kept;
     return PAWL_OK;
 }
 
@@ -335,7 +387,7 @@ void replan_used(struct replan *r, const struct replan_plan *p) {
         if (p->rank_of_role[i] != UINT32_MAX) r->role_of_rank[p->rank_of_role[i]] = i;
     memcpy(r->holds, p->holds, (size_t)r->ranks * r->stages * sizeof *r->holds);
     memcpy(r->candidates, r->asked, r->ranks * sizeof *r->candidates);
-    r->generation = r->asked_generation;
+    r->generation = r->made = r->asked_generation;
     r->decided = 0;
     bool known = remember(r, p, &e) == PAWL_OK;
     if (known && r->ahead != NULL) look_ahead(r);
@@ -349,25 +401,17 @@ void replan_exited(struct replan *r, uint32_t rank) { replan_costs_forget(&r->co
 
 /* Without the thread: asked here, once for every change of the costs. */
 static bool better_now(struct replan *r) {
-    struct replan_request q = {0};
     struct replan_answer a = {0};
-    struct replan_budget budget = {.in_use = r->ir};
     struct pawl_error e;
-    bool better = false;
     r->generation = r->costs.generation;
-    if (replan_request_make(&r->cast, &r->costs, &q, &e) != PAWL_OK) return false;
-    if (replan_ask(&r->spec, &q, &budget, &a, &e) == PAWL_OK) {
-        better = a.former > 0 && a.period <= a.former * (1 - REPLAN_GAIN);
-        keep_copy(r, &q, &a);
-    }
-    replan_request_close(&q);
+    bool better = compare(r, &r->cast, &a, &e) == PAWL_OK && replan_answer_better(&a);
     replan_answer_close(&a);
     return better;
 }
 
 bool replan_better(struct replan *r) {
     bool changed = r->generation != r->costs.generation, better = false;
-    if (r->ir == NULL) return false;
+    if (r->in_use.ir == NULL) return false;
     if (++r->looked >= REPLAN_PAUSE && changed && r->ahead != NULL) look_ahead(r);
     if (++r->decided < REPLAN_PAUSE || !r->spec.parallel.replan) return false;
     if (r->ahead != NULL)

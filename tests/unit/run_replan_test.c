@@ -5,7 +5,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
+
+#include <stdio.h>
 
 #include "base/rng.h"
 #include "run/replan.h"
@@ -455,6 +458,18 @@ static void encode(const struct replan_plan *p, uint32_t ranks, struct bytes *ou
     bytes_put(out, p->peak, (size_t)p->ir->pipelines * p->ir->stages * sizeof *p->peak);
 }
 
+/* A fence for something else, with everybody still there. */
+static void assert_nothing_changes(struct run *r) {
+    struct bytes before = {0}, after = {0};
+    encode(r->plan, r->ranks, &before);
+    assert_int_equal(fence(r)->moves, 0);
+    encode(r->plan, r->ranks, &after);
+    assert_int_equal(before.size, after.size);
+    assert_memory_equal(before.data, after.data, after.size);
+    bytes_close(&before);
+    bytes_close(&after);
+}
+
 static void a_history(uint64_t seed, bool background, struct bytes *out) {
     struct rng_stream rng = {.state = seed};
     enum pawl_policy policies[] = {PAWL_POLICY_PAWL,  PAWL_POLICY_RECYCLE, PAWL_POLICY_1F1B,
@@ -467,6 +482,7 @@ static void a_history(uint64_t seed, bool background, struct bytes *out) {
     run_open(&r, spec, background);
     for (int i = 0; i < 12; i++) {
         encode(fence(&r), r.ranks, out);
+        assert_nothing_changes(&r);
         for (uint64_t n = rng_below(&rng, 3); n > 0; n--) change_somebody(&r, &rng);
     }
     run_close(&r);
@@ -542,6 +558,71 @@ static void measured_costs_give_seconds_and_are_used_once_all_have_told(void **s
     assert_true(fence(&r)->period_s == period_s);
     for (uint32_t i = 0; i < 8; i++) tell(&r, i, 60);
     assert_true(fence(&r)->period_s > 1.9 * period_s);
+    run_close(&r);
+}
+
+/* Costs that say the same in another unit: the plan in use stays, its period is told anew. */
+static void a_plan_is_not_changed_for_a_little(void **state) {
+    (void)state;
+    struct run r;
+    struct bytes before = {0}, after = {0};
+    run_open(&r, spec_of(4, 4, 16, PAWL_POLICY_PAWL), false);
+    fence(&r);
+    dies(&r, 5);
+    encode(fence(&r), r.ranks, &before);
+    for (uint32_t i = 0; i < 16; i++)
+        if (i != 5) tell(&r, i, i % 4 == 3 ? 31 : 30);
+    double period = r.plan->period;
+    encode(fence(&r), r.ranks, &after);
+    assert_int_equal(before.size, after.size);
+    assert_memory_equal(before.data, after.data, after.size);
+    assert_true(r.plan->period > 9 * period && r.plan->period < 12 * period); /* ms, of 10 for a forward */
+    assert_false(better_within(&r, 2 * REPLAN_PAUSE));
+    bytes_close(&before);
+    bytes_close(&after);
+    run_close(&r);
+}
+
+/* A profile as `parallel.profile` names it: ms; rank 6 takes twice as long; rank 1 has room for 2
+ * micro-batches. */
+static void write_profile(const char *path) {
+    struct pawl_profile *p = NULL;
+    struct pawl_error e = {0};
+    assert_int_equal(pawl_profile_uniform(4, 5, 5, 5, 0, &p, &e), PAWL_OK);
+    p->unit_s = 1e-3;
+    p->memory_bytes = 1 << 30;
+    for (int s = 0; s < 4; s++) p->stage[s].activation_bytes = 1 << 20;
+    p->worker = calloc(2, sizeof *p->worker);
+    assert_non_null(p->worker);
+    p->worker_count = 2;
+    p->worker[0] = (struct pawl_worker_cost){1, 2, 2, 0};
+    p->worker[1] = (struct pawl_worker_cost){0, 1, 0, 2 << 20};
+    if (pawl_profile_write(p, path, &e) != PAWL_OK) fail_msg("%s", e.text);
+    pawl_profile_free(p);
+}
+
+static void a_profile_says_who_is_slow_or_small_by_rank(void **state) {
+    (void)state;
+    char path[] = "/tmp/run_replan_XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    write_profile(path);
+    struct spec spec = spec_of(4, 4, 16, PAWL_POLICY_PAWL);
+    snprintf(spec.parallel.profile, sizeof spec.parallel.profile, "%s", path);
+    struct run r;
+    run_open(&r, spec, false);
+    unlink(path);
+    const struct replan_plan *plan = fence(&r);
+    assert_true(plan->period_s > 0.2 && plan->period_s < 0.4 && plan->period_s * 1000 == plan->period);
+    assert_in_range(load_of(plan, 6), 6, 12);
+    assert_in_range(plan->peak[1], 1, 2);
+    for (int round = 0; round < 3; round++) /* measured in full, and what is stored is as it was */
+        for (uint32_t i = 0; i < 16; i++) tell(&r, i, i == 6 ? 30 : 15);
+    dies(&r, 15);
+    plan = fence(&r);
+    assert_in_range(plan->peak[1], 1, 2);
+    assert_true(load_of(plan, 6) < load_of(plan, 2));
     run_close(&r);
 }
 
@@ -728,6 +809,8 @@ int main(void) {
         cmocka_unit_test(every_history_has_sound_plans_and_always_the_same),
         cmocka_unit_test(a_policy_that_does_not_fit_into_memory_is_an_error),
         cmocka_unit_test(measured_costs_give_seconds_and_are_used_once_all_have_told),
+        cmocka_unit_test(a_plan_is_not_changed_for_a_little),
+        cmocka_unit_test(a_profile_says_who_is_slow_or_small_by_rank),
         cmocka_unit_test(what_is_mere_noise_is_not_measured),
         cmocka_unit_test(a_slow_rank_gets_fewer_micro_batches_after_three_reports),
         cmocka_unit_test(a_slow_rank_is_judged_anew_only_by_a_whole_step),
