@@ -11,30 +11,6 @@
  * nobody moves any more, or here. */
 #define TRIES 3u
 
-/* Of the likely next failures as many are planned ahead as the cache holds beside what is in use. */
-#define NEXT_MAX (REPLAN_KEPT_MAX - 16u)
-
-struct replan {
-    struct spec spec;
-    uint32_t ranks, stages;
-    struct replan_costs costs;
-    struct replan_ahead *ahead; /* null: no thread */
-    struct replan_cache cache;  /* without it */
-    /* The plan in use: */
-    uint32_t *role_of_rank; /* [ranks] */
-    uint32_t *own;          /* [ranks] */
-    bool *candidates;       /* [ranks] with a role, or spare */
-    bool *asked;            /* [ranks] of the last question */
-    uint64_t asked_generation;
-    bool *holds; /* [ranks * stages] */
-    struct replan_cast cast;
-    struct replan_answer in_use; /* ir null: there is none yet; no moves */
-    uint64_t made;               /* generation of the costs it was made or judged by */
-    uint64_t generation;         /* of the costs for which ahead works, or for which it was compared */
-    uint32_t decided;            /* iterations since */
-    uint32_t looked;             /* iterations since ahead was told what to do */
-};
-
 /* ---- life ---- */
 
 static pawl_code no_memory(const struct replan *r, struct pawl_error *e) {
@@ -149,8 +125,7 @@ static bool plays_the_same(const struct replan *r, const struct replan_cast *cas
            memcmp(cast->rank_of_role, r->cast.rank_of_role, roles * sizeof *cast->rank_of_role) == 0;
 }
 
-/* What there is by today's costs, compared with the plan in use; NOT_FOUND: nothing new is known. */
-static pawl_code compare(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
+pawl_code replan_compare(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
                          struct pawl_error *e) {
     struct replan_request q = {0};
     struct replan_budget budget = {.in_use = r->in_use.ir};
@@ -171,7 +146,7 @@ static pawl_code compare(struct replan *r, const struct replan_cast *cast, struc
  * copy state. */
 static pawl_code stay_or_change(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
                                 struct pawl_error *e) {
-    pawl_code code = compare(r, cast, out, e);
+    pawl_code code = replan_compare(r, cast, out, e);
     if (code == PAWL_MEMORY) return code;
     if (code == PAWL_OK && replan_answer_better(out)) return code;
     double period = out->former, unit_s = out->unit_s;
@@ -205,16 +180,16 @@ static pawl_code settle(struct replan *r, const struct replan_question *q, struc
     return PAWL_OK;
 }
 
-static uint32_t count_candidates(const struct replan *r, const struct replan_question *q) {
+uint32_t replan_count(const struct replan *r, const struct replan_question *q) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < r->ranks; i++) count += q->candidates[i];
     return count;
 }
 
-static pawl_code cast_for(struct replan *r, const struct replan_question *q, struct replan_cast *out,
+pawl_code replan_cast_for(const struct replan *r, const struct replan_question *q, struct replan_cast *out,
                           struct pawl_error *e) {
     struct replan_casting in = {.ranks = r->ranks,
-                                .pipelines = replan_pipelines(&r->spec, count_candidates(r, q)),
+                                .pipelines = replan_pipelines(&r->spec, replan_count(r, q)),
                                 .stages = r->stages,
                                 .question = q,
                                 .role_of_rank = r->role_of_rank};
@@ -272,7 +247,7 @@ static pawl_code make(struct replan *r, const struct replan_question *q, struct 
     struct replan_cast cast = {0};
     struct replan_answer a = {0};
     bool ahead = false;
-    pawl_code code = cast_for(r, q, &cast, e);
+    pawl_code code = replan_cast_for(r, q, &cast, e);
     if (code == PAWL_OK) code = settle(r, q, &cast, &a, &ahead, e);
     if (code == PAWL_OK) code = to_plan(r, &cast, &a, out, e);
     if (code == PAWL_OK) (*out)->ahead = ahead;
@@ -283,7 +258,7 @@ static pawl_code make(struct replan *r, const struct replan_question *q, struct 
 
 pawl_code replan_make(struct replan *r, const struct replan_question *q, struct replan_plan **out,
                       uint32_t *need, struct pawl_error *e) {
-    uint32_t count = count_candidates(r, q);
+    uint32_t count = replan_count(r, q);
     *out = NULL;
     *need = count < r->stages ? r->stages - count : 0;
     if (*need > 0)
@@ -312,116 +287,4 @@ pawl_code replan_join(struct replan *r, uint32_t rank, const struct replan_quest
     replan_plan_free(plan);
     free(candidates);
     return code;
-}
-
-/* ---- the plan in use, and what may come after it ---- */
-
-static void add_job(struct replan *r, const struct replan_cast *cast, enum replan_job_kind kind,
-                    struct replan_job *jobs, uint32_t *count) {
-    struct replan_job *j = &jobs[*count];
-    struct pawl_error e;
-    *j = (struct replan_job){.kind = kind};
-    pawl_code code = replan_request_make(cast, &r->costs, &j->request, &e);
-    if (code == PAWL_OK && kind != REPLAN_JOB_NEXT) code = ir_plan_copy(r->in_use.ir, &j->in_use, &e);
-    if (code == PAWL_OK)
-        ++*count;
-    else
-        replan_job_close(j);
-}
-
-/* Without `rank`, as the next fence would ask. */
-static void add_next(struct replan *r, uint32_t rank, struct replan_job *jobs, uint32_t *count) {
-    struct replan_question q = {.candidates = r->candidates, .has_state = r->holds};
-    struct replan_cast cast = {0};
-    struct pawl_error e;
-    r->candidates[rank] = false;
-    bool enough = count_candidates(r, &q) >= r->stages;
-    if (enough && cast_for(r, &q, &cast, &e) == PAWL_OK) add_job(r, &cast, REPLAN_JOB_NEXT, jobs, count);
-    r->candidates[rank] = true;
-    replan_cast_close(&cast);
-}
-
-/* Is it better now, what comes next, and a longer search. */
-static void look_ahead(struct replan *r) {
-    uint32_t count = 0;
-    struct replan_job *jobs = calloc(NEXT_MAX + 2, sizeof *jobs);
-    r->generation = r->costs.generation;
-    r->looked = 0;
-    if (jobs == NULL) return;
-    if (r->spec.parallel.replan) add_job(r, &r->cast, REPLAN_JOB_COMPARE, jobs, &count);
-    for (uint32_t i = 0; i < r->ranks && count <= NEXT_MAX; i++)
-        if (r->candidates[i]) add_next(r, i, jobs, &count);
-    if (r->spec.parallel.replan && r->spec.parallel.schedule >= PAWL_POLICY_ADAPTIVE)
-        add_job(r, &r->cast, REPLAN_JOB_SEARCH, jobs, &count);
-    replan_ahead_work(r->ahead, jobs, count);
-}
-
-/* Keeps the roles, and what they were made of. */
-static pawl_code remember(struct replan *r, const struct replan_plan *p, struct pawl_error *e) {
-    uint32_t roles = p->ir->pipelines * p->ir->stages;
-    struct replan_cast cast = {.pipelines = p->ir->pipelines, .stages = r->stages};
-    struct replan_answer shown = {.ir = p->ir, .peak = p->peak, .period = p->period}, kept;
-    cast.rank_of_role = malloc(roles * sizeof *cast.rank_of_role);
-    if (p->period > 0) shown.unit_s = p->period_s / p->period;
-    pawl_code code = cast.rank_of_role != NULL ? replan_answer_copy(&shown, &kept, e) : no_memory(r, e);
-    if (code != PAWL_OK) {
-        free(cast.rank_of_role);
-        return code;
-    }
-    memcpy(cast.rank_of_role, p->rank_of_role, roles * sizeof *cast.rank_of_role);
-    replan_cast_close(&r->cast);
-    replan_answer_close(&r->in_use);
-    r->cast = cast;
-    r->in_use = kept;
-    return PAWL_OK;
-}
-
-void replan_used(struct replan *r, const struct replan_plan *p) {
-    struct pawl_error e;
-    for (uint32_t i = 0; i < r->ranks; i++) {
-        if (r->own[i] != p->own[i]) r->costs.rank[i].told = false; /* what it told was of another chunk */
-        r->own[i] = p->own[i];
-        r->role_of_rank[i] = UINT32_MAX;
-    }
-    for (uint32_t i = 0; i < p->ir->pipelines * p->ir->stages; i++)
-        if (p->rank_of_role[i] != UINT32_MAX) r->role_of_rank[p->rank_of_role[i]] = i;
-    memcpy(r->holds, p->holds, (size_t)r->ranks * r->stages * sizeof *r->holds);
-    memcpy(r->candidates, r->asked, r->ranks * sizeof *r->candidates);
-    r->generation = r->made = r->asked_generation;
-    r->decided = 0;
-    bool known = remember(r, p, &e) == PAWL_OK;
-    if (known && r->ahead != NULL) look_ahead(r);
-}
-
-void replan_measured(struct replan *r, uint32_t rank, const struct measure_report *m) {
-    replan_costs_told(&r->costs, r->own, r->ranks, rank, m);
-}
-
-void replan_exited(struct replan *r, uint32_t rank) { replan_costs_forget(&r->costs, rank); }
-
-/* Without the thread: asked here, once for every change of the costs. */
-static bool better_now(struct replan *r) {
-    struct replan_answer a = {0};
-    struct pawl_error e;
-    r->generation = r->costs.generation;
-    bool better = compare(r, &r->cast, &a, &e) == PAWL_OK && replan_answer_better(&a);
-    replan_answer_close(&a);
-    return better;
-}
-
-bool replan_better(struct replan *r) {
-    bool changed = r->generation != r->costs.generation, better = false;
-    if (r->in_use.ir == NULL) return false;
-    if (++r->looked >= REPLAN_PAUSE && changed && r->ahead != NULL) look_ahead(r);
-    if (++r->decided < REPLAN_PAUSE || !r->spec.parallel.replan) return false;
-    if (r->ahead != NULL)
-        better = replan_ahead_better(r->ahead);
-    else if (changed)
-        better = better_now(r);
-    if (better) r->decided = 0;
-    return better;
-}
-
-void replan_settle(struct replan *r) {
-    if (r->ahead != NULL) replan_ahead_settle(r->ahead);
 }

@@ -175,4 +175,35 @@ bool replan_ahead_has(struct replan_ahead *a, const struct replan_request *q);
 /* Takes both over. */
 void replan_ahead_keep(struct replan_ahead *a, struct replan_request *q, struct replan_answer *answer);
 
+/* ---- all of it (replan.c; replan_use.c: the plan in use, and what may come after it) ---- */
+
+struct replan {
+    struct spec spec;
+    uint32_t ranks, stages;
+    struct replan_costs costs;
+    struct replan_ahead *ahead; /* null: no thread */
+    struct replan_cache cache;  /* without it */
+    /* The plan in use: */
+    uint32_t *role_of_rank; /* [ranks] */
+    uint32_t *own;          /* [ranks] */
+    bool *candidates;       /* [ranks] with a role, or spare */
+    bool *asked;            /* [ranks] of the last question */
+    uint64_t asked_generation;
+    bool *holds; /* [ranks * stages] */
+    struct replan_cast cast;
+    struct replan_answer in_use; /* ir null: there is none yet; no moves */
+    uint64_t made;               /* generation of the costs it was made or judged by */
+    uint64_t generation;         /* of the costs for which ahead works, or for which it was compared */
+    uint32_t decided;            /* iterations since */
+    uint32_t looked;             /* iterations since ahead was told what to do */
+};
+
+pawl_code replan_cast_for(const struct replan *r, const struct replan_question *q, struct replan_cast *out,
+                          struct pawl_error *e);
+uint32_t replan_count(const struct replan *r, const struct replan_question *q); /* candidates */
+/* What there is by today's costs for the roles of the plan in use, compared with it; NOT_FOUND: nothing new.
+ */
+pawl_code replan_compare(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
+                         struct pawl_error *e);
+
 #endif
