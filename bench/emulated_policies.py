@@ -3,7 +3,8 @@
 
 32 workers (8x4, 4x8, 16x2) of which 3 die, drawn by a seed; the global batch is the same for everybody. A device is
 emulated: forward, input- and weight-gradient of a stage take --unit-ms each; sums, optimizer and links take no time of their
-own. Everything is executed by the same workers, executor and messages; nothing is computed by formula but which of
+own. Where backward is one operation (all but recycle and pawl), its gradient is sent on when all of it is done, as autograd
+does. Everything is executed by the same workers, executor and messages; nothing is computed by formula but which of
 several choices a rival makes, where it gets the best one.
 
 - `fault-scaled`: 1F1B without failures, executed, times 29/32. No system: what the loss of machines alone would cost.
@@ -27,13 +28,14 @@ import argparse
 import math
 import random
 
-from kit.emulated import Job
+from kit.emulated import Job, go_first
 
 LAYERS = 24  # of the model; a stage of the starting shape has 24 / P of them
 DEAD = 3
 SHAPES = [(8, 4), (4, 8), (16, 2)]
 STEPS = 12
 KILL_AT = 4
+NO_TIME = 1e-6  # the least that a profile may say
 
 
 def draw_dead(shape, seed):
@@ -48,9 +50,14 @@ def draw_dead(shape, seed):
 
 
 def deal_layers(stages, start_stages):
-    """Forward, input- and weight-gradient of each stage, in units: those of a stage of the starting shape are 1."""
+    """Forward, backward until its gradient is sent on, and after that, of each stage: in units, which are the forward of
+    a stage of the starting shape."""
     each, more = divmod(LAYERS, stages)
-    return [((each + (s < more)) * start_stages / LAYERS,) * 3 for s in range(stages)]
+    return [fused((each + (s < more)) * start_stages / LAYERS) for s in range(stages)]
+
+
+def fused(size):
+    return size, 2 * size, NO_TIME
 
 
 def estimate(costs, microbatches):
@@ -131,7 +138,8 @@ def bamboo(shape, dead, total, hidden):
 
 
 def train(options, shape, microbatches, policy, dead, barrier):
-    job = Job(options.build, (*shape, microbatches), [(1, 1, 1)] * shape[1], options.unit_ms / 1000,
+    costs = fused(1) if barrier else (1, 1, 1)
+    job = Job(options.build, (*shape, microbatches), [costs] * shape[1], options.unit_ms / 1000,
               parallel__schedule=policy, parallel__barrier=str(barrier).lower(), parallel__replan="false")
     log = job.run(STEPS + KILL_AT, [(p * shape[1] + s, KILL_AT) for p, s in dead])
     last = log.stretches[-1]
@@ -165,6 +173,7 @@ def main():
     parser.add_argument("--unit-ms", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    print(f"{go_first()}, {options.unit_ms:g} ms a forward\n")
     print("| D x P | M | dead | who | step, ms | micro-batches/s | pawl is faster by |\n|---|---|---|---|---|---|---|")
     for shape in SHAPES[:1] if options.quick else SHAPES:
         for microbatches in (shape[1], 2 * shape[1]):
