@@ -4,7 +4,8 @@
 32 emulated workers (8x4, 4x8, 16x2), each a process that sends real messages and sleeps where a device would
 compute: forward, input- and weight-gradient of --unit-ms each. In every run workers are killed one after the other,
 four in all, drawn by a seed such that each stage keeps one; each time the survivors go on by a new plan. Executed:
-mean time between decided steps under a plan, without the first two. Promised: the period of that plan. CPU: share of
+mean time between decided steps under a plan, without the first two. Promised: the period of that plan, by the costs known
+when it was made: for the first plan the profile's, later what workers had measured. CPU: share of
 the machine's cores that all processes together used. A table in Markdown on the standard output.
 
     bench/emulated_period.py BUILD_DIR [--quick] [--unit-ms MS] [--seed K] [--schedule POLICY]
@@ -12,7 +13,7 @@ the machine's cores that all processes together used. A table in Markdown on the
 import argparse
 import random
 
-from kit.emulated import Job
+from kit.emulated import Job, go_first
 
 SHAPES = [(8, 4, 8), (4, 8, 16), (16, 2, 4)]
 FAILURES = 4
@@ -58,6 +59,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--schedule", default="pawl")
     options = parser.parse_args()
+    print(f"{go_first()}, {options.unit_ms:g} ms an instruction, schedule {options.schedule}\n")
     print("| D x P | M | failures | promised, ms | executed, ms | executed / promised | planning, ms | CPU |\n"
           "|---|---|---|---|---|---|---|---|")
     ratios = [r for shape in SHAPES for r in measure(options.build, shape, options)]

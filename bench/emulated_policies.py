@@ -28,7 +28,7 @@ import argparse
 import math
 import random
 
-from kit.emulated import Job
+from kit.emulated import Job, go_first
 
 LAYERS = 24  # of the model; a stage of the starting shape has 24 / P of them
 DEAD = 3
@@ -173,6 +173,7 @@ def main():
     parser.add_argument("--unit-ms", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    print(f"{go_first()}, {options.unit_ms:g} ms a forward\n")
     print("| D x P | M | dead | who | step, ms | micro-batches/s | pawl is faster by |\n|---|---|---|---|---|---|---|")
     for shape in SHAPES[:1] if options.quick else SHAPES:
         for microbatches in (shape[1], 2 * shape[1]):

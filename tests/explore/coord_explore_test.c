@@ -314,6 +314,16 @@ static void quiet_phase(struct search *x, uint32_t node) {
     live_free(s);
 }
 
+/* More than the model has room for may wait in a channel before long. */
+static bool is_crowded(const struct world *w) {
+    uint32_t most = 0;
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        if (w->up[rank].count > most) most = w->up[rank].count;
+        if (w->down[rank].count > most) most = w->down[rank].count;
+    }
+    return most + 6 > WORLD_QUEUE || w->newest_view + 8 > WORLD_VIEWS;
+}
+
 /* One random schedule from the start, faults less likely than the rest, and a quiet phase. */
 static void walk(struct search *x, struct rng_stream *rng) {
     struct live *s = live_new(x->scope);
@@ -321,7 +331,7 @@ static void walk(struct search *x, struct rng_stream *rng) {
     current_node = 0;
     current_move = (struct move){.kind = MOVE_NONE};
     uint32_t length = (uint32_t)(rng_below(rng, WALK_MOVES));
-    for (uint32_t step = 0; s->world.end == 0 && step < length; step++) {
+    for (uint32_t step = 0; s->world.end == 0 && step < length && !is_crowded(&s->world); step++) {
         uint32_t count = world_moves(&s->world, x->scope, moves);
         struct move move = moves[rng_below(rng, count)];
         if (world_is_fault(move) && rng_below(rng, 8) != 0) continue;
