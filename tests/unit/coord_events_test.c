@@ -18,7 +18,7 @@ static void refuse(struct script *s, struct coord_event event, const char *stop)
 static void an_impossible_rank_peer_or_kind_is_refused(void **state) {
     (void)state;
     struct script s;
-    script_open(&s, script_config(2, 2, 9));
+    script_open(&s, script_config(4, 2, 9));
     script_start(&s);
     const char *no_rank = "STOP INTERNAL: an event of a rank that does not exist";
     refuse(&s, (struct coord_event){.kind = COORD_EXIT, .rank = 4}, no_rank);
@@ -36,7 +36,7 @@ static void an_impossible_rank_peer_or_kind_is_refused(void **state) {
 static void an_impossible_report_is_refused(void **state) {
     (void)state;
     struct script s;
-    script_open(&s, script_config(2, 2, 9));
+    script_open(&s, script_config(4, 2, 9));
     struct coord_event event = {.kind = COORD_REDUCED, .report = {.norm2 = 1.0}};
     const char *view = "STOP INTERNAL: a report of a view that has not begun";
     refuse(&s, event, view);
@@ -66,7 +66,7 @@ static void an_impossible_report_is_refused(void **state) {
 static void an_impossible_answer_to_a_fence_is_refused(void **state) {
     (void)state;
     struct script s;
-    script_open(&s, script_config(2, 2, 9));
+    script_open(&s, script_config(4, 2, 9));
     script_start(&s);
     const char *not_asked = "STOP INTERNAL: an answer to a fence that was not asked for";
     struct coord_event event = {.kind = COORD_FENCED, .rank = 1, .view = 1};
@@ -91,7 +91,7 @@ static void an_impossible_answer_to_a_fence_is_refused(void **state) {
 static void an_impossible_answer_to_a_save_is_refused(void **state) {
     (void)state;
     struct script s;
-    struct coord_config config = script_config(2, 2, 9);
+    struct coord_config config = script_config(4, 2, 9);
     config.save_every = 1;
     script_open(&s, config);
     script_start(&s);
@@ -118,7 +118,7 @@ static void an_impossible_answer_to_a_save_is_refused(void **state) {
 static void events_of_dead_ranks_are_ignored_whatever_they_say(void **state) {
     (void)state;
     struct script s;
-    script_open(&s, script_config(2, 2, 9));
+    script_open(&s, script_config(4, 2, 9));
     script_start(&s);
     script_exit(&s, 3);
     for (int kind = 0; kind < COORD_EVENT_COUNT; kind++) {
@@ -132,7 +132,7 @@ static void events_of_dead_ranks_are_ignored_whatever_they_say(void **state) {
 
 static void a_configuration_that_cannot_be_is_refused_by_name(void **state) {
     (void)state;
-    const struct coord_config good = script_config(2, 2, 9);
+    const struct coord_config good = script_config(4, 2, 9);
     struct coord_config bad[11];
     for (size_t i = 0; i < 11; i++) bad[i] = good;
     bad[0].pipelines = 0;
@@ -161,7 +161,7 @@ static void a_configuration_that_cannot_be_is_refused_by_name(void **state) {
 static void a_copy_goes_its_own_way_from_the_same_digest(void **state) {
     (void)state;
     struct script s, t;
-    struct coord_config config = script_config(3, 2, 9);
+    struct coord_config config = script_config(6, 2, 9);
     config.save_every = 1;
     script_open(&s, config);
     script_start(&s);
@@ -211,7 +211,7 @@ static struct coord_report random_report(struct rng_stream *r, const struct scri
 
 static struct coord_event random_event(struct rng_stream *r, const struct script *s,
                                        const struct answers *a) {
-    uint32_t rank = (uint32_t)rng_below(r, script_ranks(s));
+    uint32_t rank = (uint32_t)rng_below(r, s->config.ranks);
     struct coord_event event = {.rank = rank, .now_ns = s->now_ns, .view = coord_view(s->c)};
     event.report = random_report(r, s, rank);
     static const enum coord_event_kind kinds[] = {COORD_READY,   COORD_READY,  COORD_REDUCED, COORD_REDUCED,
@@ -224,7 +224,7 @@ static struct coord_event random_event(struct rng_stream *r, const struct script
     event.ok = rng_below(r, 10) > 0;
     event.busy = rng_below(r, 2);
     event.progress = rng_next(r);
-    event.peer = (uint32_t)rng_below(r, script_ranks(s));
+    event.peer = (uint32_t)rng_below(r, s->config.ranks);
     if (event.kind == COORD_SAVED && a->saves[rank]) {
         event.version = a->save[rank].version;
         event.part = a->save[rank].part;
@@ -239,7 +239,7 @@ static struct coord_event random_event(struct rng_stream *r, const struct script
 /* Most events that would only stop the run are left out, so that streams get far. */
 static bool worthwhile(struct rng_stream *r, const struct script *s, const struct coord_event *event,
                        const struct answers *a) {
-    if (rng_below(r, 400) == 0 || event->rank >= script_ranks(s)) return true;
+    if (rng_below(r, 400) == 0 || event->rank >= s->config.ranks) return true;
     if (event->kind == COORD_SAVED) return a->saves[event->rank];
     if (event->kind == COORD_FENCED) return a->fences[event->rank];
     struct coord *tried = coord_copy(s->c);
@@ -251,7 +251,7 @@ static bool worthwhile(struct rng_stream *r, const struct script *s, const struc
 }
 
 static void check_action(const struct script *s, const struct coord_action *a, struct answers *answers) {
-    if (script_has_rank(a->kind)) assert_true(a->rank < script_ranks(s));
+    if (script_has_rank(a->kind)) assert_true(a->rank < s->config.ranks);
     if (a->kind == COORD_SAVE) {
         answers->save[a->rank] = *a;
         answers->saves[a->rank] = true;
@@ -277,8 +277,8 @@ static void random_run(uint64_t seed, struct tally *tally) {
         s.now_ns += (int64_t)rng_below(&r, 200000000);
         struct coord_event event = random_event(&r, &s, &answers);
         if (!worthwhile(&r, &s, &event, &answers)) continue;
-        if (event.kind == COORD_SAVED && event.rank < script_ranks(&s)) answers.saves[event.rank] = false;
-        if (event.kind == COORD_FENCED && event.rank < script_ranks(&s)) answers.fences[event.rank] = false;
+        if (event.kind == COORD_SAVED && event.rank < s.config.ranks) answers.saves[event.rank] = false;
+        if (event.kind == COORD_FENCED && event.rank < s.config.ranks) answers.fences[event.rank] = false;
         const struct coord_action *a;
         size_t count = coord_step(s.c, &event, &a);
         for (size_t i = 0; i < count; i++) {
@@ -326,7 +326,7 @@ static void streams_of_pure_noise_never_break_the_rules(void **state) {
                 bytes[i] = rng_below(&r, 3) == 0 ? (unsigned char)rng_next(&r) : 0;
             struct coord_event sane = {.kind = (enum coord_event_kind)rng_below(&r, COORD_EVENT_COUNT + 1)};
             sane.now_ns = event.now_ns;
-            sane.rank = rng_below(&r, 40) == 0 ? event.rank : (uint32_t)rng_below(&r, script_ranks(&s));
+            sane.rank = rng_below(&r, 40) == 0 ? event.rank : (uint32_t)rng_below(&r, s.config.ranks);
             sane.peer = event.peer % 13;
             sane.view = event.view % 4;
             sane.version = event.version;
