@@ -83,7 +83,7 @@ static void hear_beat(struct launch *l, uint32_t rank, const struct message *m) 
     w->busy = m->busy;
     w->work = m->work;
     w->at = m->at;
-    tell_progress(l, rank);
+    tell_progress(l, rank, false);
 }
 
 static void hear_leaving(struct launch *l, uint32_t rank) {
@@ -116,6 +116,9 @@ void hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size
     case MESSAGE_READY:
         keep(&l->workers[rank].readied, frame, size);
         hear_ready(l, rank, &m);
+        break;
+    case MESSAGE_REDUCED:
+        tell_progress(l, rank, true);
         break;
     case MESSAGE_BEAT:
         hear_beat(l, rank, &m);

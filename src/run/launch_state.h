@@ -231,7 +231,8 @@ void tell_start(struct launch *l);
 void tell_passed(struct launch *l, const struct message *m, const uint32_t *ranks, uint32_t count);
 void tell_missed(struct launch *l);                          /* deaths that no coordinator lived to notice */
 void tell_exit(struct launch *l, uint32_t rank, int status); /* status -1: unknown */
-void tell_progress(struct launch *l, uint32_t rank);         /* the first beat that shows work after a GO */
+/* After a GO: the first beat that shows work, or (`surely`) a message that comes of it. */
+void tell_progress(struct launch *l, uint32_t rank, bool surely);
 /* A worker that left at the end; only a crash is worth a line. */
 void tell_leaving(struct launch *l, uint32_t rank, int status);
 /* What the user should know when the workers are gone: changed data, a run that is not at its last step. */

@@ -377,10 +377,11 @@ void tell_passed(struct launch *l, const struct message *m, const uint32_t *rank
         if (ranks[i] < l->ranks) l->workers[ranks[i]].finishing = true;
 }
 
-void tell_progress(struct launch *l, uint32_t rank) {
+void tell_progress(struct launch *l, uint32_t rank, bool surely) {
     struct launch_outage *o = &l->outage;
     const struct launch_worker *w = &l->workers[rank];
-    if (o->go_ns == 0 || !w->member || o->progress == NULL || w->progress == o->progress[rank]) return;
+    if (o->go_ns == 0 || !w->member || o->progress == NULL) return;
+    if (!surely && w->progress == o->progress[rank]) return;
     int64_t now = clock_now_ns();
     struct json *j = progress_begin(l->progress, "resumed");
     json_f64(j, "go_ms", (double)(o->go_ns - o->began_ns) / 1e6);
