@@ -69,6 +69,14 @@ class Faults(RunCase):
             report, *_ = self.inject(fault)
             self.assertEqual((self.noted, report["failures"]), ([fault], 0))
 
+    def test_of_a_worker_that_falls_silent_for_good_it_is_found_which_one(self):
+        limits = ", stall_s: 2, load_s: 10, save_s: 10, compile_s: 10, eval_s: 10"
+        for rank in range(4):
+            fault = f"net:{rank}@5:1000"
+            report, folder, *_ = self.inject(fault, failure=limits)
+            self.assertEqual((self.noted, report["failures"], report["restores"]), ([fault], 1, 0))
+            self.assertEqual([e["rank"] for e in self.events(folder, "worker_lost")], [rank])
+
     def test_a_join_fills_the_place_of_the_dead(self):
         report, folder, *_ = self.inject("kill:2@3", "join@3:launch-go", "slow:0@1:3")
         self.assertIn("join@3:launch-go", self.noted)
