@@ -177,6 +177,7 @@ static const char *limit_passed(const struct coord *c, const struct coord_rank *
         bool late = !r->fenced && coord_elapsed(c, c->fence_at) >= stall_limit(c, r);
         return late ? "it did not answer the fence" : NULL;
     }
+    if (c->phase != PHASE_RUNNING) return NULL; /* it waits for the driver */
     bool stalled = r->busy && coord_elapsed(c, r->progress_at) >= c->config.stall_ns[r->work];
     return stalled ? "busy without progress" : NULL;
 }

@@ -248,6 +248,129 @@ static void stopping_after_the_last_decision_changes_nothing(void **state) {
     script_close(&s);
 }
 
+static void a_part_that_takes_too_long_fails_its_save_and_kills_nobody(void **state) {
+    (void)state;
+    struct script s;
+    struct coord_config config = script_config(2, 1, 9);
+    config.save_every = 1;
+    config.save_ns = 30 * SECOND;
+    script_open(&s, config);
+    script_start(&s);
+    script_tick(&s);
+    script_iterate(&s, 0, 2.0);
+    script_saved(&s, 0, 1, 0, 2, true);
+    for (uint64_t i = 0; i < 29; i++) {
+        for (uint32_t rank = 0; rank < 2; rank++) script_beat(&s, rank, 10 + i, true);
+        assert_string_equal(script_wait(&s, 1, 0, 0), "");
+    }
+    for (uint32_t rank = 0; rank < 2; rank++) script_beat(&s, rank, 99, true);
+    assert_string_equal(script_wait(&s, 1, 0, 0), "FORGET v=1");
+    assert_string_equal(script_saved(&s, 1, 1, 1, 2, true), ""); /* too late to count */
+    uint64_t version;
+    assert_false(coord_durable(s.c, &version));
+    assert_string_equal(script_saved(&s, 1, 1, 1, 2, true),
+                        "STOP INTERNAL: an answer to a save that was not asked for");
+    script_close(&s);
+}
+
+static void a_stuck_last_save_is_waited_for_as_often_as_a_failed_one_is_tried(void **state) {
+    (void)state;
+    struct script s;
+    struct coord_config config = script_config(1, 1, 1);
+    config.save_ns = 30 * SECOND;
+    script_open(&s, config);
+    script_start(&s);
+    script_tick(&s);
+    script_iterate(&s, 0, 2.0);
+    assert_string_equal(script_wait(&s, 59, 1, 0), "");
+    assert_string_equal(script_wait(&s, 1, 1, 0), "STOP IO: the last version could not be saved");
+    script_close(&s);
+}
+
+static void a_stuck_last_save_that_is_written_in_time_after_all_counts(void **state) {
+    (void)state;
+    struct script s;
+    struct coord_config config = script_config(1, 1, 1);
+    config.save_ns = 30 * SECOND;
+    script_open(&s, config);
+    script_start(&s);
+    script_tick(&s);
+    script_iterate(&s, 0, 2.0);
+    script_wait(&s, 40, 1, 0);
+    assert_string_equal(script_saved(&s, 0, 1, 0, 1, true), "DURABLE v=1; DURABLE_AT v=1; FINISH v=1");
+    script_close(&s);
+}
+
+static void a_return_ends_all_saves_and_a_later_answer_does_not_count(void **state) {
+    (void)state;
+    struct script s;
+    struct coord_config config = script_config(3, 2, 9);
+    config.save_every = 1;
+    script_open(&s, config);
+    script_start(&s);
+    script_iterate(&s, 0, 2.0);
+    script_saved(&s, 1, 1, 0, 1, true);
+    script_saved(&s, 0, 1, 0, 2, true);
+    script_exit(&s, 1); /* chunk 1 had no other */
+    script_fenced(&s, 0, 1, -1);
+    assert_string_equal(script_fenced(&s, 2, 1, -1), "FIND view=2");
+    assert_string_equal(script_saved(&s, 2, 1, 1, 2, true), ""); /* all parts are written, too late */
+    script_found(&s, 0);
+    s.own[2] = 1;
+    assert_string_equal(script_planned(&s), "RESTORED v=0 from 1; GO view=2 v=0 restore optimistic shift=0");
+    assert_string_equal(strstr(script_iterate(&s, 0, 2.0), "SAVE"), "SAVE[0 2] v=1 0/1");
+    script_saved(&s, 0, 1, 0, 1, true);
+    assert_string_equal(script_saved(&s, 2, 1, 0, 1, true), "DURABLE v=1; DURABLE_AT v=1");
+    script_close(&s);
+}
+
+static void only_the_owners_of_a_chunk_save_it_and_helpers_do_not(void **state) {
+    (void)state;
+    struct script s;
+    struct coord_config config = script_config(3, 2, 9);
+    config.save_every = 1;
+    script_open(&s, config);
+    script_start(&s);
+    script_exit(&s, 2);
+    script_fenced(&s, 0, 0, -1);
+    script_fenced(&s, 1, 0, -1);
+    script_make_plan(&s);
+    s.holds[0 * 2 + 1] = true; /* rank 0 helps with chunk 1 */
+    assert_string_equal(script_planned_as(&s), "GO view=2 v=0 optimistic shift=0");
+    struct coord_event help = {.kind = COORD_REDUCED, .rank = 0, .chunk = 1, .view = 2};
+    help.report = script_report(&s, 1, 0, 2.0);
+    assert_string_equal(script_reduced(&s, 0, 0, 2.0), "");
+    assert_string_equal(script_reduced(&s, 1, 0, 2.0), ""); /* the helper has not reported */
+    assert_string_equal(strstr(script_step(&s, help), "SAVE"), "SAVE[0 1] v=1 0/1");
+    script_close(&s);
+}
+
+static void stopping_in_a_return_ends_at_the_step_that_was_found(void **state) {
+    (void)state;
+    struct script s;
+    script_open(&s, script_config(1, 1, 100));
+    script_started(&s, 0);
+    script_ready(&s, 0);
+    script_stopping(&s);
+    script_fenced_empty(&s, 0);
+    assert_string_equal(script_found(&s, 6), "FINISH v=6");
+    script_close(&s);
+}
+
+static void stopping_before_anything_was_saved_makes_one_version(void **state) {
+    (void)state;
+    struct script s;
+    script_open(&s, script_config(1, 1, 100));
+    script_started(&s, 0);
+    script_ready(&s, 0);
+    script_stopping(&s);
+    script_fenced_empty(&s, 0);
+    script_found(&s, 0);
+    script_planned(&s);
+    assert_string_equal(strstr(script_iterate(&s, 0, 2.0), "SAVE"), "SAVE[0] v=1 0/1");
+    script_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_due_version_is_saved_in_parts_right_after_its_decision),
@@ -267,6 +390,13 @@ int main(void) {
         cmocka_unit_test(stopping_ends_at_the_result_of_the_current_iteration),
         cmocka_unit_test(stopping_during_a_fence_ends_at_what_the_fence_settles),
         cmocka_unit_test(stopping_after_the_last_decision_changes_nothing),
+        cmocka_unit_test(a_part_that_takes_too_long_fails_its_save_and_kills_nobody),
+        cmocka_unit_test(a_stuck_last_save_is_waited_for_as_often_as_a_failed_one_is_tried),
+        cmocka_unit_test(a_stuck_last_save_that_is_written_in_time_after_all_counts),
+        cmocka_unit_test(a_return_ends_all_saves_and_a_later_answer_does_not_count),
+        cmocka_unit_test(only_the_owners_of_a_chunk_save_it_and_helpers_do_not),
+        cmocka_unit_test(stopping_in_a_return_ends_at_the_step_that_was_found),
+        cmocka_unit_test(stopping_before_anything_was_saved_makes_one_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
