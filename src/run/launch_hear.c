@@ -103,6 +103,7 @@ static void hear_prepared(struct launch *l, uint32_t rank, const struct message 
 
 static void hear_measured(struct launch *l, uint32_t rank, const struct message *m) {
     struct measure_report *r = &l->measured[rank];
+    if (l->workers[rank].stage != m->chunk) return; /* of a chunk that it helps with */
     if (measure_decode(m->data, m->data_bytes, r, NULL) != PAWL_OK) *r = (struct measure_report){0};
 }
 

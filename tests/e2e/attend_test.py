@@ -12,7 +12,7 @@ import unittest
 
 from runs import LONG, PAWL, SOURCE, STEPS, TIMEOUT, RunCase
 
-MANY = 150  # steps: long enough for something to happen meanwhile
+MANY = 300  # steps: long enough for something to happen meanwhile
 
 
 def coordinator_points():
