@@ -168,6 +168,7 @@ class Attend(RunCase):
         self.finish(run)
         got = self.same_weights(folder, steps=MANY)
         self.assertEqual((got["leaves"], got["failures"], got["iterations_redone"]), (1, 0, 0))
+        self.assertEqual([(e["rank"], e.get("status")) for e in self.events(folder, "worker_exit")], [(1, 0)])
 
     def test_sigterm_to_a_worker_is_a_leave(self):
         spec, folder = self.spec(steps=MANY)
