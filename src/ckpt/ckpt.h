@@ -116,6 +116,9 @@ struct ckpt_event {
 /* `store` is borrowed until ckpt_close and is then used by the engine alone. */
 pawl_code ckpt_open(const struct ckpt_config *config, struct store *store, struct ckpt **out,
                     struct pawl_error *e);
+/* For an engine that was opened (with incarnation 0 and resume_step 0) before the start it serves was known:
+ * what ckpt_config says of both. Before its first save. */
+void ckpt_enter(struct ckpt *c, uint64_t incarnation, uint64_t resume_step);
 /* Waits for saves in flight until deadline_ns (CLOCK_MONOTONIC), then abandons them; reports the first error
  * of saves nobody polled. Accepts null. */
 pawl_code ckpt_close(struct ckpt *c, int64_t deadline_ns, struct pawl_error *e);

@@ -98,6 +98,13 @@ void commit_loaded(struct commit *c, uint64_t counter) {
     retire(c);
 }
 
+void commit_resume(struct commit *c, uint64_t resume_step) {
+    c->resume_step = resume_step;
+    c->durable[0] = resume_step;
+    c->durable_count = 1;
+    retire(c);
+}
+
 /* ---- saves ---- */
 
 uint32_t commit_unreported(const struct commit *c) {

@@ -94,6 +94,9 @@ void commit_init(struct commit *c, uint32_t in_flight, uint32_t keep, uint64_t r
 bool commit_load(struct commit *c, uint32_t number, bool named, uint64_t step);
 void commit_loaded(struct commit *c, uint64_t counter);
 
+/* After commit_loaded, before the first save: as commit_init with this resume_step. */
+void commit_resume(struct commit *c, uint64_t resume_step);
+
 /* BUSY when `in_flight` saves are unreported. */
 pawl_code commit_begin(struct commit *c, const struct commit_request *request, uint32_t *save);
 /* The save begins nothing new and is reported CANCELLED, unless a record that names it was begun. */

@@ -36,6 +36,8 @@ static void take_cancelled(struct ckpt *c) {
 void engine_take_requests(struct ckpt *c) {
     pthread_mutex_lock(&c->mutex);
     if (c->news) {
+        if (c->resumes) commit_resume(&c->core, c->resume_step);
+        c->resumes = false;
         for (uint32_t i = 0; i < c->durable_count; i++) commit_durable(&c->core, c->durable[i]);
         for (uint32_t i = 0; i < c->forgotten_count; i++) commit_forget(&c->core, c->forgotten[i]);
         for (uint32_t i = 0; i < c->queue_count; i++) take_save(c, c->queue[i]);

@@ -124,6 +124,8 @@ struct ckpt {
 
     /* Shared, under the mutex. */
     pthread_mutex_t mutex;
+    bool resumes; /* ckpt_enter was called: from resume_step, below */
+    uint64_t resume_step;
     bool news;    /* something below changed that the engine has not looked at */
     bool waiting; /* the engine sleeps in store_wait, or is about to */
     struct job *queue[COMMIT_SAVES_MAX];

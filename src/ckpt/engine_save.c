@@ -185,6 +185,15 @@ void ckpt_durable(struct ckpt *c, uint64_t step) {
     pthread_mutex_unlock(&c->mutex);
 }
 
+void ckpt_enter(struct ckpt *c, uint64_t incarnation, uint64_t resume_step) {
+    pthread_mutex_lock(&c->mutex);
+    c->config.incarnation = incarnation;
+    c->resumes = resume_step != 0;
+    c->resume_step = resume_step;
+    engine_call(c);
+    pthread_mutex_unlock(&c->mutex);
+}
+
 void ckpt_forget(struct ckpt *c, uint64_t step) {
     pthread_mutex_lock(&c->mutex);
     if (c->forgotten_count == COMMIT_KEEP_MAX) /* one slot more stays for a while */

@@ -28,6 +28,7 @@ enum {
     KEY_PIPELINES = 256,
     KEY_STAGES,
     KEY_MICROBATCHES,
+    KEY_TOTAL,
     KEY_PROFILE,
     KEY_COST,
     KEY_COMM,
@@ -53,6 +54,7 @@ static const struct argp_option option_list[] = {
     {"pipelines", KEY_PIPELINES, "D", 0, "Data-parallel replicas of the model, to 4096", 1},
     {"stages", KEY_STAGES, "P", 0, "Stages of each pipeline, to 1024", 1},
     {"microbatches", KEY_MICROBATCHES, "M", 0, "Micro-batches of each pipeline in an iteration, to 16384", 1},
+    {"total", KEY_TOTAL, "N", 0, "Micro-batches of the iteration in all: the last pipelines have fewer", 1},
     {"profile", KEY_PROFILE, "FILE", 0,
      "Times and memory: a file (docs/formats/profile.md), or a built-in model, like gpt3-6.7b", 1},
     {"cost", KEY_COST, "F,I,W", 0,
@@ -209,6 +211,10 @@ static error_t parse_cluster(struct arguments *a, int key, char *arg) {
     case KEY_MICROBATCHES:
         return cli_take_count(&a->common.problem, "microbatches", arg, PAWL_MICROBATCHES_MAX,
                               &r->microbatches),
+               0;
+    case KEY_TOTAL:
+        return cli_take_count(&a->common.problem, "total", arg, PAWL_PIPELINES_MAX * PAWL_MICROBATCHES_MAX,
+                              &r->total_microbatches),
                0;
     case KEY_FAILURES:
         return cli_take_count(&a->common.problem, "failures", arg, PAWL_WORKERS_MAX, &r->failures), 0;

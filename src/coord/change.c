@@ -149,10 +149,10 @@ static void let_go(struct coord *c) {
 
 void coord_changes_advance(struct coord *c) {
     if (c->phase != PHASE_RUNNING) return;
+    if (c->final < c->target) ask_joiners(c);
+    /* Broadcasts of this step are for those who are members now: nobody goes or comes in the same step. */
+    if (!c->whole || c->action_count > 0) return;
     let_go(c);
     if (c->final == c->target) return;
-    ask_joiners(c);
-    /* Broadcasts of this step are for those who are members now, not for those who come in. */
-    if (!c->whole || c->action_count > 0) return;
     if (joins_are_done(c) || (c->replan && !somebody_joins(c))) coord_fence_start(c);
 }

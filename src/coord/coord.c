@@ -294,7 +294,8 @@ static void check_invariants(const struct coord *c, const struct coord *before) 
     COORD_MUST(c->went_back || c->recovering || before->recovering ||
                (c->final >= before->final && c->final <= before->final + 1));
     COORD_MUST(c->view >= before->view);
-    COORD_MUST(c->went_back || (c->has_durable >= before->has_durable && c->durable >= before->durable));
+    COORD_MUST(c->went_back || before->recovering ||
+               (c->has_durable >= before->has_durable && c->durable >= before->durable));
     COORD_MUST(coord_over(c) || !c->has_durable || c->recovering || c->durable <= c->final);
     COORD_MUST(coord_over(c) || c->final <= c->target);
     COORD_MUST(c->save_count <= c->config.saves_max);

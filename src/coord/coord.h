@@ -76,7 +76,8 @@
  * nothing. The last version is saved whatever saves_max says as soon as there is room, and again (new parts)
  * if it was lost to a failure; a failed write of it is tried save_retries times, then STOP. FINISH follows
  * its durability. Every SAVE is answered once, also after FORGET, but none of those before a GO that
- * restores: the same versions are saved again after it. SAVE follows DECIDE or GO and is never sent during a
+ * restores: the same versions are saved again after it. One whose version GO does not bring to its rank fails
+ * at that GO. SAVE follows DECIDE or GO and is never sent during a
  * fence. At the last version the ranks get no more decisions, and GO for it after a death only.
  *
  * Failure detection. EXIT (process ended or channel closed) is certain. SUSPECT (a rank cannot reach a
@@ -251,6 +252,7 @@ enum coord_action_kind {
     COORD_LEFT,       /* rank */
     COORD_RESTORED,   /* version: everybody goes back to it; `from`: what had been final */
     COORD_SKIPPED,    /* a due save was skipped: version */
+    COORD_LATE,       /* rank: its part of version was not reported within save_ns, and counts as failed */
     COORD_DURABLE_AT, /* version */
     COORD_ACTION_COUNT
 };

@@ -108,7 +108,6 @@ static void take_over(struct coord *c) {
         c->optimistic = c->optimistic || r->optimistic;
         if (r->shift > c->shift) c->shift = r->shift;
     }
-    coord_saves_recovered(c);
 }
 
 /* Who has the final version, and the gradient made of it; false after STOP. */
@@ -141,20 +140,33 @@ static void ask_for_plan(struct coord *c) {
     coord_push(c, COORD_PLAN);
 }
 
+static bool any_is_lost(const struct coord *c) {
+    for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++)
+        if (is_lost(c, chunk)) return true;
+    return false;
+}
+
+/* From here on the disks say what is durable: a save that ends now is of the past that is left behind. */
+static void find(struct coord *c) {
+    coord_saves_drop(c);
+    c->phase = PHASE_FINDING;
+    coord_push(c, COORD_FIND);
+}
+
 static void fence_end(struct coord *c) {
-    if (c->recovering) take_over(c);
+    bool recovering = c->recovering;
+    if (recovering) take_over(c);
     if (coord_over(c)) return;
     coord_reports_clear(c);
     for (uint32_t rank = 0; rank < c->config.ranks; rank++)
         for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++)
             if (!judge_pair(c, rank, chunk)) return;
-    for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++) {
-        if (!is_lost(c, chunk)) continue;
-        c->phase = PHASE_FINDING;
-        coord_push(c, COORD_FIND);
+    if (any_is_lost(c)) {
+        find(c);
         return;
     }
-    ask_for_plan(c);
+    if (recovering) coord_saves_recovered(c);
+    if (!coord_over(c)) ask_for_plan(c);
 }
 
 /* Is this the answer of the driver that is awaited? */
@@ -192,10 +204,20 @@ static bool somebody_leaves(const struct coord *c) {
     return false;
 }
 
-/* No plan: with those that leave, then with more workers. */
+static uint32_t count_at(const struct coord *c, enum coord_place place) {
+    uint32_t count = 0;
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++) count += c->ranks[rank].place == place;
+    return count;
+}
+
+/* No plan: with those that came meanwhile, then with those that leave, then with more workers. */
 static void do_without_plan(struct coord *c, const struct coord_event *event) {
     if (event->code != PAWL_OK && event->code != PAWL_STAGE_LOST) {
         coord_stop(c, event->code, coord_keep(c, event->why, "there is no plan"));
+        return;
+    }
+    if (count_at(c, PLACE_READY) > 0) {
+        c->fence_now = true;
         return;
     }
     if (!c->with_leaving && somebody_leaves(c)) {
@@ -244,12 +266,6 @@ static bool all_fenced(const struct coord *c) {
     for (uint32_t rank = 0; rank < c->config.ranks; rank++)
         if (c->members[rank] && !c->ranks[rank].fenced) return false;
     return true;
-}
-
-static uint32_t count_at(const struct coord *c, enum coord_place place) {
-    uint32_t count = 0;
-    for (uint32_t rank = 0; rank < c->config.ranks; rank++) count += c->ranks[rank].place == place;
-    return count;
 }
 
 static bool can_start(const struct coord *c) {

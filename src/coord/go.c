@@ -99,7 +99,6 @@ void coord_go_back(struct coord *c) {
     if (!c->has_durable) c->durable = 0;
     c->shift = 0;
     c->optimistic = coord_first_optimistic(c);
-    coord_saves_drop(c);
     coord_reports_clear(c);
 }
 

@@ -109,7 +109,7 @@ static void end_save(struct coord *c, struct coord_save *save) {
 }
 
 void coord_on_saved(struct coord *c, const struct coord_event *event) {
-    if (c->recovering) return; /* its answer to the fence will tell */
+    if (c->recovering && !c->ranks[event->rank].fenced) return; /* its answer to the fence will tell */
     struct coord_save *save = find_save(c, event->version);
     struct coord_part *part = save != NULL ? &save->part_of_rank[event->rank] : NULL;
     if (part == NULL || part->state != PART_ASKED || part->chunk != event->chunk ||
@@ -124,7 +124,7 @@ void coord_on_saved(struct coord *c, const struct coord_event *event) {
     if (!event->ok) save->failed = true;
     c->idle_fences = 0;
     coord_progress(c, event->rank);
-    if (--save->waiting == 0) end_save(c, save);
+    if (--save->waiting == 0 && !c->recovering) end_save(c, save);
 }
 
 void coord_saves_died(struct coord *c, uint32_t rank) {
@@ -148,13 +148,25 @@ bool coord_saves_awaited(const struct coord *c, uint32_t rank) {
     return false;
 }
 
+static void tell_late(struct coord *c, const struct coord_save *save) {
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++) {
+        if (save->part_of_rank[rank].state != PART_ASKED) continue;
+        struct coord_action *late = coord_push(c, COORD_LATE);
+        late->rank = rank;
+        late->version = save->version;
+    }
+}
+
 void coord_saves_judge(struct coord *c) {
     size_t i = 0;
     while (c->config.save_ns > 0 && !c->recovering && i < c->save_count && !coord_over(c)) {
         struct coord_save *save = &c->saves[i];
         if (coord_elapsed(c, save->since) < c->config.save_ns) {
             i++;
-        } else if (save->version == c->target) {
+            continue;
+        }
+        tell_late(c, save);
+        if (save->version == c->target) {
             save->since = c->now_ns;
             count_failure(c);
             i++;
@@ -224,7 +236,9 @@ void coord_saves_recovered(struct coord *c) {
         struct coord_save *save = &c->saves[i];
         for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++)
             save->lost = save->lost || !chunk_exists(c, save, chunk);
-        if (save->waiting == 0)
+        bool never_was = save->version > c->final; /* settled, but nobody got as far */
+        save->lost = save->lost || never_was;
+        if (save->waiting == 0 || never_was)
             end_save(c, save);
         else
             i++;

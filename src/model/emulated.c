@@ -249,12 +249,18 @@ static void weight_grad(struct stage *stage, const struct version *v, struct sta
                         int32_t exponent_shift) {
     struct emulated *m = emulated_of(stage);
     struct emulated_slot *s = slot_of(slot);
-    int64_t begin_ns = time_of(m), *footer = sums + stage->param_count;
+    int64_t begin_ns = time_of(m), *footer = sums + gradsum_words(stage->sums, stage->param_count);
     fill_gradient(m, value_after(m, v, slot, s->grad_value));
     for (uint32_t t = 0; t < stage->tensor_count; t++) {
         const struct stage_tensor *tensor = &stage->tensors[t];
-        gradsum_add(sums + tensor->offset, m->gradient + tensor->offset, tensor->count,
-                    v->exponents[t] - exponent_shift, stage_tensor_contributions(stage, t), footer);
+        void *sum = gradsum_at(stage->sums, sums, tensor->offset);
+        uint32_t flags = 0;
+        if (stage->sums == GRADSUM_FLOAT)
+            gradsum_add_float(sum, m->gradient + tensor->offset, tensor->count);
+        else
+            flags = gradsum_add_part(sum, m->gradient + tensor->offset, tensor->count,
+                                     v->exponents[t] - exponent_shift, stage_tensor_contributions(stage, t));
+        gradsum_count(footer, flags);
     }
     if (slot->output == NULL) gradsum_add_loss(footer, slot->loss, stage->contributions);
     drop(m, s);

@@ -14,14 +14,20 @@ struct target { /* where contributions go */
     int32_t shift;
 };
 
-static int64_t *footer_of(const struct target *t) { return t->sums + t->m->stage.param_count; }
+static int64_t *footer_of(const struct target *t) {
+    return t->sums + gradsum_words(t->m->stage.sums, t->m->stage.param_count);
+}
 
 /* `count` numbers of the tensor's gradient from place `at` on. */
 static uint32_t add_part(const struct target *t, uint32_t tensor, uint64_t at, const float *g,
                          uint64_t count) {
     const struct stage *stage = &t->m->stage;
-    return gradsum_add_part(t->sums + stage->tensors[tensor].offset + at, g, count,
-                            t->v->exponents[tensor] - t->shift, stage_tensor_contributions(stage, tensor));
+    void *sum = gradsum_at(stage->sums, t->sums, stage->tensors[tensor].offset + at);
+    if (stage->sums == GRADSUM_EXACT)
+        return gradsum_add_part(sum, g, count, t->v->exponents[tensor] - t->shift,
+                                stage_tensor_contributions(stage, tensor));
+    gradsum_add_float(sum, g, count);
+    return 0;
 }
 
 /* Rows of a slab: as many slabs of one size as keep each within GPT_SLAB_FLOATS; a short one at the end would

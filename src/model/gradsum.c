@@ -20,6 +20,18 @@
 
 #define FLOAT_INFINITY_BITS 0x7f800000u
 
+size_t gradsum_bytes(enum gradsum_kind kind) {
+    return kind == GRADSUM_FLOAT ? sizeof(float) : sizeof(int64_t);
+}
+
+uint64_t gradsum_words(enum gradsum_kind kind, uint64_t parameters) {
+    return kind == GRADSUM_FLOAT ? (parameters + 1) / 2 : parameters;
+}
+
+void *gradsum_at(enum gradsum_kind kind, const int64_t *sums, uint64_t at) {
+    return (uint8_t *)(uintptr_t)sums + at * gradsum_bytes(kind);
+}
+
 static int32_t ceil_log2(uint64_t n) {
     int32_t bits = 0;
     while (bits < 63 && ((uint64_t)1 << bits) < n) bits++;
@@ -81,6 +93,8 @@ void gradsum_add(int64_t *sum, const float *g, uint64_t count, int32_t exponent,
     gradsum_count(footer, gradsum_add_part(sum, g, count, exponent, contributions));
 }
 
+void gradsum_add_float(float *sum, const float *g, uint64_t count) { kernels_get()->add(sum, g, count); }
+
 void gradsum_add_loss(int64_t *footer, double loss, uint64_t contributions) {
     /* Clamped, not counted as overflow: a redo with other exponents could not help, and the loss is told, not
      * learned from. */
@@ -100,4 +114,12 @@ void gradsum_merge(int64_t *a, const int64_t *b, uint64_t count) { kernels_get()
 
 void gradsum_mean(const int64_t *sum, float *out, uint64_t count, int32_t exponent, uint64_t divisor) {
     kernels_get()->fixed_mean(sum, out, count, ldexp(1.0, -exponent), (double)divisor);
+}
+
+void gradsum_mean_float(const float *sum, float *out, uint64_t count, uint64_t divisor) {
+    kernels_get()->float_mean(sum, out, count, (float)divisor);
+}
+
+bool gradsum_finite(const float *g, uint64_t count) {
+    return kernels_get()->peak_bits(g, count) < FLOAT_INFINITY_BITS;
 }

@@ -7,11 +7,26 @@
  * equal everywhere. Exponents for step k+1 come from the largest reduced gradient of step k
  * (gradsum_exponent), are part of the versioned state, and are lowered by `shift` when a step is
  * redone because of overflow. Cost: about 0.45 ns per parameter and micro-batch. Thread: caller's.
+ *
+ * Plain float sums are the other kind, for comparison and for those who need no equal bits: half the
+ * memory, no exponents; the result depends on who added what in which order, and what is not finite stays in
+ * the sums instead of being counted.
  * Tested in tests/unit/model_gradsum_test.c. */
 #ifndef MODEL_GRADSUM_H
 #define MODEL_GRADSUM_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+enum gradsum_kind { GRADSUM_EXACT, GRADSUM_FLOAT, GRADSUM_KIND_COUNT };
+
+/* A stage's sums lie in one array of 64-bit words: those of the parameters, one a word or two, then the
+ * footer. */
+uint64_t gradsum_words(enum gradsum_kind kind, uint64_t parameters);
+size_t gradsum_bytes(enum gradsum_kind kind); /* of one parameter's sum */
+/* The sum of parameter `at`. */
+void *gradsum_at(enum gradsum_kind kind, const int64_t *sums, uint64_t at);
 
 /* Words after the parameter sums of a stage; summed over workers like them. */
 enum gradsum_footer {
@@ -39,6 +54,9 @@ uint32_t gradsum_add_part(int64_t *sum, const float *g, uint64_t count, int32_t 
                           uint64_t contributions);
 void gradsum_count(int64_t *footer, uint32_t flags);
 
+/* sum[i] += g[i] */
+void gradsum_add_float(float *sum, const float *g, uint64_t count);
+
 /* Adds one micro-batch's mean loss, at most 2^22 / contributions (a NaN or an infinity is counted instead);
  * gradsum_loss is the mean over `divisor` of them. */
 void gradsum_add_loss(int64_t *footer, double loss, uint64_t contributions);
@@ -48,5 +66,9 @@ double gradsum_loss(const int64_t *footer, uint64_t divisor);
 void gradsum_merge(int64_t *a, const int64_t *b, uint64_t count);
 /* out[i] = sum[i] * 2^-exponent / divisor, rounded once to float. */
 void gradsum_mean(const int64_t *sum, float *out, uint64_t count, int32_t exponent, uint64_t divisor);
+/* out[i] = sum[i] / divisor */
+void gradsum_mean_float(const float *sum, float *out, uint64_t count, uint64_t divisor);
+/* Are all of them numbers? */
+bool gradsum_finite(const float *g, uint64_t count);
 
 #endif

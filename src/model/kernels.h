@@ -43,6 +43,8 @@ struct kernels {
     void (*fixed_merge)(int64_t *a, const int64_t *b, uint64_t n);
     /* out = sum * scale / divisor */
     void (*fixed_mean)(const int64_t *sum, float *out, uint64_t n, double scale, double divisor);
+    /* out = sum / divisor */
+    void (*float_mean)(const float *sum, float *out, uint64_t n, float divisor);
     double (*norm2)(const float *x, uint64_t n);
 
     void (*add)(float *x, const float *y, uint64_t n);                            /* x += y */

@@ -81,6 +81,12 @@ KERNEL static void fixed_mean(const int64_t *sum, float *out, uint64_t n, double
     for (; i < n; i++) out[i] = (float)((double)sum[i] * scale / divisor);
 }
 
+KERNEL static void float_mean(const float *sum, float *out, uint64_t n, float divisor) {
+    uint64_t i = 0;
+    for (; i + LANES <= n; i += LANES) v_store(out + i, v_load(sum + i) / divisor);
+    for (; i < n; i++) out[i] = sum[i] / divisor;
+}
+
 KERNEL static double norm2(const float *x, uint64_t n) {
     vd sum = {0};
     uint64_t i = 0;

@@ -9,6 +9,7 @@ const struct kernels TABLE = {
     .fixed_add = fixed_add,
     .fixed_merge = fixed_merge,
     .fixed_mean = fixed_mean,
+    .float_mean = float_mean,
     .norm2 = norm2,
     .add = add,
     .bias_add = bias_add,

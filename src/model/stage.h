@@ -9,7 +9,7 @@
  *
  *   forward        slot.input (or tokens)     -> slot.output (or the loss)
  *   input_grad     slot.grad_in (or the loss) -> slot.grad_out; keeps what weight_grad needs
- *   weight_grad    -> gradsum_add into the caller's sums, tensor by tensor
+ *   weight_grad    -> gradsum_add (of the stage's kind) into the caller's sums, tensor by tensor
  *
  * All functions are deterministic: the same version, micro-batch and shapes give the same bits, on any
  * worker of one kind of processor. Thread: one at a time per stage. */
@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "model/gradsum.h"
 
 enum stage_tensor_flags {
     STAGE_DECAY = 1,       /* weight decay applies (matrices and embeddings, not biases and norms) */
@@ -73,6 +74,7 @@ struct stage {
     size_t activation_bytes; /* of one micro-batch between stages: batch * context * width floats */
     size_t slot_bytes;       /* of a micro-batch in flight; 0 before the first was */
     uint64_t contributions;  /* micro-batches of the global batch */
+    enum gradsum_kind sums;  /* exact, unless whoever opened the stage says otherwise */
 };
 
 enum stage_pause { STAGE_PAUSE_REDUCE, STAGE_PAUSE_STEP };
@@ -87,7 +89,7 @@ struct stage_ops {
     void (*slot_return)(struct stage *stage, struct stage_slot *slot);
     void (*forward)(struct stage *stage, const struct version *v, struct stage_slot *slot);
     void (*input_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot);
-    /* sums: [param_count], then GRADSUM_FOOTER_WORDS words; also adds the slot's loss on the last stage. */
+    /* sums: [gradsum_words], then GRADSUM_FOOTER_WORDS words; also adds the slot's loss on the last stage. */
     void (*weight_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot, int64_t *sums,
                         int32_t exponent_shift);
     /* Null, or called when the chunk's gradients have been reduced and when its step has been made: the time

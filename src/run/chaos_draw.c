@@ -20,6 +20,7 @@ struct drawer {
     const struct spec *spec;
     struct chaos_plan *plan;
     struct inject_limits limits;
+    bool in_recovery; /* points of fences, goes, moves and loads, rather than those of a step */
     struct pawl_error *error;
     pawl_code code;
 };
@@ -28,11 +29,18 @@ static uint32_t below(struct drawer *d, uint32_t bound) { return (uint32_t)rng_b
 
 /* ---- parts of a text ---- */
 
+/* Passed when something has happened already. */
+static bool is_of_recovery(enum fault_point point) {
+    return (point >= FAULT_LOAD && point <= FAULT_SETTLE) || point == FAULT_COORD_FENCE ||
+           point == FAULT_COORD_PLAN || point == FAULT_COORD_GO || point == FAULT_LAUNCH_FENCE ||
+           point == FAULT_LAUNCH_GO;
+}
+
 static void append_point(struct drawer *d, char *text, enum fault_who who) {
     enum fault_point point;
-    if (below(d, 2) == 0) return;
+    if (!d->in_recovery && below(d, 2) == 0) return;
     do point = (enum fault_point)(1 + below(d, FAULT_COUNT - 1));
-    while (fault_who(point) != who);
+    while (fault_who(point) != who || is_of_recovery(point) != d->in_recovery);
     size_t used = strlen(text);
     snprintf(text + used, INJECT_TEXT_BYTES - used, ":%s", fault_name(point));
 }
@@ -45,6 +53,12 @@ static uint32_t draw_rank(struct drawer *d) {
 }
 
 static uint64_t draw_step(struct drawer *d) { return 1 + rng_below(&d->rng, d->limits.steps); }
+
+/* The same step, or soon after. */
+static uint64_t soon(struct drawer *d, uint64_t step) {
+    uint64_t later = step + below(d, 3);
+    return later < d->limits.steps ? later : d->limits.steps;
+}
 
 static void add(struct drawer *d, const char *text) {
     struct inject one;
@@ -107,8 +121,7 @@ static void add_coord(struct drawer *d, uint64_t step) {
 
 static void add_join(struct drawer *d, uint64_t step) {
     char text[INJECT_TEXT_BYTES];
-    snprintf(text, sizeof text, "join@%llu",
-             (unsigned long long)(step < d->limits.steps ? step : d->limits.steps));
+    snprintf(text, sizeof text, "join@%llu", (unsigned long long)step);
     append_point(d, text, FAULT_WHO_LAUNCH);
     add(d, text);
 }
@@ -148,7 +161,9 @@ static void add_two_at_once(struct drawer *d) {
     uint64_t step = draw_step(d);
     uint32_t rank = draw_rank(d);
     add_any(d, rank, step);
-    add_any(d, (rank + 1 + below(d, d->limits.ranks - 1)) % d->limits.ranks, step);
+    d->in_recovery = below(d, 2) == 0;
+    add_any(d, (rank + 1 + below(d, spec_ranks(d->spec))) % d->limits.ranks, step);
+    d->in_recovery = false;
 }
 
 static void add_stage_lost(struct drawer *d) {
@@ -160,7 +175,11 @@ static void add_stage_lost(struct drawer *d) {
 static void add_return(struct drawer *d) {
     uint64_t step = draw_step(d);
     add_kill(d, below(d, 3) == 0 ? "term" : "kill", draw_rank(d), step);
-    add_join(d, step + below(d, 3));
+    add_join(d, soon(d, step));
+    if (below(d, 2) == 0) return;
+    d->in_recovery = true; /* while it joins */
+    add_any(d, draw_rank(d), soon(d, step));
+    d->in_recovery = false;
 }
 
 static void add_group(struct drawer *d) {

@@ -221,6 +221,14 @@ static void carry_out(struct conduct *c, const struct coord_action *a) {
     }
 }
 
+static void one_action(struct conduct *c, const struct coord_action *action) {
+    struct conduct_note note = {.kind = CONDUCT_NOTE_ACTION, .action = *action};
+    carry_out(c, action);
+    c->hooks.note(c->hooks.context, &note);
+}
+
+/* A decision is told to people before the workers hear of it: if this process dies between the two it is
+ * decided and told again; the other way round a step that was taken would never be told. */
 static void one_step(struct conduct *c, const struct coord_event *event) {
     c->event = event->kind;
     c->since.leaving = c->since.leaving || event->kind == COORD_LEAVING;
@@ -229,9 +237,11 @@ static void one_step(struct conduct *c, const struct coord_event *event) {
     const struct coord_action *actions;
     size_t count = coord_step(c->coord, event, &actions);
     for (size_t i = 0; i < count && c->end == CONDUCT_RUNNING; i++) {
-        struct conduct_note note = {.kind = CONDUCT_NOTE_ACTION, .action = actions[i]};
-        carry_out(c, &actions[i]);
-        c->hooks.note(c->hooks.context, &note);
+        bool decides =
+            actions[i].kind == COORD_DECIDE && i + 1 < count && actions[i + 1].kind == COORD_DECIDED;
+        if (decides) one_action(c, &actions[i + 1]);
+        one_action(c, &actions[i]);
+        i += decides;
     }
 }
 

@@ -109,7 +109,9 @@ pawl_code engine_stage(struct engine *g, uint32_t chunk, struct stage **out, str
         struct emulated_cost cost = cost_of(&g->profile->stage[chunk]);
         code = emulated_stage_open(&config, &cost, &g->device, chunk, &stage, e);
     }
-    return code == PAWL_OK ? engine_slow_face(stage, &g->factor, out, e) : code;
+    if (code != PAWL_OK) return code;
+    stage->sums = s->optimizer.sums;
+    return engine_slow_face(stage, &g->factor, out, e);
 }
 
 pawl_code engine_init(struct engine *g, struct stage *stage, struct version *out, struct pawl_error *e) {

@@ -12,7 +12,7 @@
 #define VERSIONS_BESIDE_SAVES 3u
 
 size_t holding_sums_bytes(const struct holding *h) {
-    return (h->stage->param_count + GRADSUM_FOOTER_WORDS) * sizeof(int64_t);
+    return (gradsum_words(h->stage->sums, h->stage->param_count) + GRADSUM_FOOTER_WORDS) * sizeof(int64_t);
 }
 
 static size_t grad_bytes(const struct holding *h) { return h->stage->param_count * sizeof(float); }

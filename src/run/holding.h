@@ -26,7 +26,7 @@ struct holding {
     struct versions versions;
     struct version *base; /* null: not there yet */
     struct version *tentative;
-    int64_t *sums; /* [param_count], and the footer */
+    int64_t *sums; /* of all parameters, and the footer (model/gradsum.h) */
     uint64_t work; /* COORD_NO_WORK: the sums are of no iteration */
     int32_t work_shift;
     uint64_t total; /* micro-batches of an iteration */

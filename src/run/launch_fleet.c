@@ -253,10 +253,12 @@ void fleet_give_up(struct launch *l, pawl_code code, const char *format, ...) {
 static void tell_gone(struct launch *l, uint32_t rank) {
     struct launch_worker *w = &l->workers[rank];
     if (w->gone) return;
+    bool worked = w->member && l->going && !w->left;
     w->gone = true;
+    w->missed = w->member && !w->left;
     w->member = false;
     epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, channel_fd(w->process.channel), NULL);
-    if (l->outage.began_ns == 0 && l->going && !w->left) l->outage.began_ns = clock_now_ns();
+    if (l->outage.began_ns == 0 && worked) l->outage.began_ns = clock_now_ns();
     relay_say(l, &(struct link_frame){.kind = LINK_EXIT, .rank = rank});
 }
 
@@ -373,6 +375,7 @@ pawl_code fleet_run(struct launch *l, struct pawl_error *e) {
     while (!l->over) {
         struct epoll_event events[64];
         int64_t now = clock_now_ns(), until = flush(l) ? next_tick : now + RETRY_NS;
+        if (l->stopping && l->stop_end_ns < until) until = next_tick = l->stop_end_ns;
         int n = epoll_wait(l->epoll_fd, events, 64, until > now ? (int)((until - now) / 1000000) + 1 : 0);
         if (n < 0 && errno != EINTR) return error_set(e, PAWL_IO, errno, "waiting for events");
         for (int i = 0; i < n && !l->over; i++) handle_event(l, events[i].data.u64);

@@ -9,6 +9,25 @@ static void keep(struct bytes *to, const void *frame, size_t size) {
     bytes_put(to, frame, size);
 }
 
+/* The event of a failed save has begun. The first cause is told and kept: what follows from it (no room for
+ * another save, say) is not why. */
+void tell_save_failed(struct launch *l, uint32_t rank, pawl_code code, const char *why) {
+    l->report.saves_failed++;
+    if (l->saves_failing) {
+        progress_end(l->progress, NULL);
+        return;
+    }
+    l->saves_failing = true;
+    error_set(&l->save_failure, code, 0, "rank %u: %s", rank, why);
+    if (l->has_durable)
+        progress_end(l->progress,
+                     "cannot save: rank %u: %s; training goes on, the newest durable step stays %llu", rank,
+                     why, (unsigned long long)l->report.last_durable_step);
+    else
+        progress_end(l->progress, "cannot save: rank %u: %s; training goes on, nothing is durable yet", rank,
+                     why);
+}
+
 static void hear_saved(struct launch *l, uint32_t rank, const struct message *m) {
     bool overtaken = m->code == PAWL_CANCELLED; /* by newer durable steps: nobody needs it */
     struct json *j = progress_begin(l->progress, m->code == PAWL_OK ? "saved"
@@ -22,21 +41,8 @@ static void hear_saved(struct launch *l, uint32_t rank, const struct message *m)
         progress_end(l->progress, NULL);
         return;
     }
-    l->report.saves_failed++;
     json_text(j, "error", m->text);
-    error_set(&l->save_failure, m->code, 0, "rank %u: %s", rank, m->text);
-    if (l->saves_failing) {
-        progress_end(l->progress, NULL);
-        return;
-    }
-    l->saves_failing = true;
-    if (l->has_durable)
-        progress_end(l->progress,
-                     "cannot save: rank %u: %s; training goes on, the newest durable step stays %llu", rank,
-                     m->text, (unsigned long long)l->report.last_durable_step);
-    else
-        progress_end(l->progress, "cannot save: rank %u: %s; training goes on, nothing is durable yet", rank,
-                     m->text);
+    tell_save_failed(l, rank, m->code, m->text);
 }
 
 /* What the newest durable step holds cannot be loaded, though it looks whole: go back to one before it. */

@@ -108,10 +108,10 @@ void places_need(struct launch *l, uint32_t count, const char *why) {
     if (l->needed == 0)
         progress_end(l->progress, NULL);
     else if (may_start(l))
-        progress_end(l->progress, "%s: %u more workers are needed", why, l->needed);
+        progress_end(l->progress, "%s: starting %u", why, l->needed);
     else
-        progress_end(l->progress, "%s: %u more workers are needed: waiting %.0f s for pawl join %s", why,
-                     l->needed, l->spec.failure.wait_s, l->spec.run.dir);
+        progress_end(l->progress, "%s: waiting %.0f s for pawl join %s", why, l->spec.failure.wait_s,
+                     l->spec.run.dir);
     fill(l, clock_now_ns());
 }
 

@@ -214,6 +214,7 @@ void relay_exited(struct launch *l) {
         return;
     }
     struct pawl_error e;
+    tell_missed(l);
     pawl_code code = relay_start(l, &e);
     if (code != PAWL_OK) fleet_give_up(l, code, "cannot start another coordinator: %s", e.text);
 }

@@ -52,6 +52,7 @@ struct launch_worker {
     bool leaving;
     bool left;                /* was sent LEAVE: its end is none that matters */
     bool finishing;           /* was sent FINISH */
+    bool missed;              /* was a member when it ended, and no coordinator has noticed */
     bool spoiled;             /* failed because of what it was to load, not by itself */
     struct bytes hello;       /* its ADDRESS frame, for a coordinator that takes over */
     struct bytes readied;     /* its READY frame, likewise */
@@ -135,6 +136,7 @@ struct launch {
     uint32_t need_starts; /* started for that since the last decided step */
     /* counting */
     int64_t first_go_ns, train_ns;
+    int64_t since_ns;      /* the GO after the start, or after the last return to a durable step */
     uint64_t counted_step; /* iterations below this one have been counted as trained */
     int64_t *decided_ns;   /* [report.first_step + ...] when each step of this call was last decided */
     size_t decided_capacity;
@@ -224,8 +226,10 @@ void faults_at(struct launch *l, enum fault_point point);
 /* launch_tell.c */
 uint32_t tell_live(const struct launch *l);
 void tell_note(struct launch *l, const struct conduct_note *n);
+void tell_save_failed(struct launch *l, uint32_t rank, pawl_code code, const char *why);
 void tell_start(struct launch *l);
 void tell_passed(struct launch *l, const struct message *m, const uint32_t *ranks, uint32_t count);
+void tell_missed(struct launch *l);                          /* deaths that no coordinator lived to notice */
 void tell_exit(struct launch *l, uint32_t rank, int status); /* status -1: unknown */
 void tell_progress(struct launch *l, uint32_t rank);         /* the first beat that shows work after a GO */
 /* A worker that left at the end; only a crash is worth a line. */

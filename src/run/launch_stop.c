@@ -22,15 +22,15 @@ static bool fits(const struct launch *l) {
 
 void stop_measured(struct launch *l) {
     if (l->grace_told || l->iteration_ns == 0 || l->save_ns == 0) return;
-    l->grace_told = true;
     if (fits(l)) return;
+    l->grace_told = true;
     struct json *j = progress_begin(l->progress, "grace_too_short");
     json_f64(j, "grace_s", l->spec.failure.grace_s);
     json_f64(j, "iteration_s", (double)l->iteration_ns / 1e9);
     json_f64(j, "save_s", (double)l->save_ns / 1e9);
     progress_end(
         l->progress,
-        "failure.grace_s is %.1f, but an iteration takes %.1f s and a save %.1f s: told to end, this run "
+        "failure.grace_s is %.3g, but an iteration takes %.1f s and a save %.1f s: told to end, this run "
         "may leave no newer step than the newest durable one",
         l->spec.failure.grace_s, (double)l->iteration_ns / 1e9, (double)l->save_ns / 1e9);
 }
@@ -40,7 +40,7 @@ void stop_begin(struct launch *l, const char *why) {
     l->stopping = true;
     l->stop_end_ns = clock_now_ns() + (int64_t)(l->spec.failure.grace_s * 1e9);
     json_text(progress_begin(l->progress, "signal"), "why", why);
-    progress_end(l->progress, "%s: saving the next step, then ending, within %.0f s", why,
+    progress_end(l->progress, "%s: saving the next step, then ending, within %.3g s", why,
                  l->spec.failure.grace_s);
     relay_say(l, &(struct link_frame){.kind = LINK_STOP});
 }

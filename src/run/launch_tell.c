@@ -139,22 +139,31 @@ static void describe(const struct launch *l, uint32_t rank, struct json *j, char
     snprintf(out, size, "worker %u (pipeline %u, stage %u)", rank, w->pipeline, w->stage);
 }
 
-static void note_died(struct launch *l, const struct coord_action *a) {
-    struct launch_worker *w = &l->workers[a->rank];
-    const char *why = a->why != NULL && a->why[0] != 0 ? a->why : "no reason known";
+static void tell_lost(struct launch *l, uint32_t rank, const char *why, bool silent) {
+    struct launch_worker *w = &l->workers[rank];
     int64_t now = clock_now_ns();
     char name[64];
-    bool silent = !w->gone && w->process.pid > 0; /* declared dead while its process is there */
     l->report.failures++;
-    w->member = false;
+    w->member = w->missed = false;
     if (l->outage.began_ns == 0) l->outage.began_ns = silent ? w->progress_ns : now;
     struct json *j = progress_begin(l->progress, "worker_lost");
-    describe(l, a->rank, j, name, sizeof name);
+    describe(l, rank, j, name, sizeof name);
     json_text(j, "why", why);
     json_i64(j, "live", tell_live(l));
     if (silent) json_f64(j, "detected_ms", (double)(now - w->progress_ns) / 1e6);
     progress_end(l->progress, "%s lost: %s; %u of %u workers go on", name, why, tell_live(l),
                  spec_ranks(&l->spec));
+}
+
+static void note_died(struct launch *l, const struct coord_action *a) {
+    const struct launch_worker *w = &l->workers[a->rank];
+    bool silent = !w->gone && w->process.pid > 0; /* declared dead while its process is there */
+    tell_lost(l, a->rank, a->why != NULL && a->why[0] != 0 ? a->why : "no reason known", silent);
+}
+
+void tell_missed(struct launch *l) {
+    for (uint32_t r = 0; r < l->ranks; r++)
+        if (l->workers[r].missed) tell_lost(l, r, "its process ended together with the coordinator's", false);
 }
 
 static void note_joined(struct launch *l, uint32_t rank) {
@@ -169,7 +178,7 @@ static void note_left(struct launch *l, uint32_t rank) {
     struct launch_worker *w = &l->workers[rank];
     char name[64];
     l->report.leaves++;
-    w->member = false;
+    w->member = w->missed = false;
     w->left = true;
     struct json *j = progress_begin(l->progress, "left");
     describe(l, rank, j, name, sizeof name);
@@ -179,6 +188,7 @@ static void note_left(struct launch *l, uint32_t rank) {
 
 static double lost_seconds(const struct launch *l, uint64_t from, uint64_t to) {
     int64_t end = decided_at(l, from), begin = to > l->report.first_step ? decided_at(l, to) : l->first_go_ns;
+    if (begin < l->since_ns) begin = l->since_ns; /* what came before the last return is not lost twice */
     return end > begin && begin > 0 ? (double)(end - begin) / 1e9 : 0;
 }
 
@@ -247,6 +257,17 @@ static void note_salvage(struct launch *l, const struct conduct_note *n) {
     progress_end(l->progress, NULL);
 }
 
+static void note_late(struct launch *l, const struct coord_action *a) {
+    char why[128];
+    snprintf(why, sizeof why, "save of step %llu: its disk has not done its part within %.3g s",
+             (unsigned long long)a->version, (double)spec_stall_ns(&l->spec, COORD_WORK_SAVE) / 1e9);
+    struct json *j = progress_begin(l->progress, "save_failed");
+    json_i64(j, "rank", a->rank);
+    json_i64(j, "step", (int64_t)a->version);
+    json_text(j, "error", why);
+    tell_save_failed(l, a->rank, PAWL_IO, why);
+}
+
 static void note_action(struct launch *l, const struct coord_action *a) {
     switch (a->kind) {
     case COORD_DECIDED:
@@ -266,6 +287,9 @@ static void note_action(struct launch *l, const struct coord_action *a) {
         break;
     case COORD_DURABLE_AT:
         note_durable(l, a);
+        break;
+    case COORD_LATE:
+        note_late(l, a);
         break;
     case COORD_SKIPPED:
         l->report.saves_skipped++;
@@ -325,6 +349,7 @@ static void passed_go(struct launch *l, const struct message *m, const uint32_t 
         if (ranks[i] < l->ranks) l->workers[ranks[i]].member = !l->workers[ranks[i]].gone;
     learn_roles(l, m);
     if (l->first_go_ns == 0) l->first_go_ns = clock_now_ns();
+    if (!l->going || l->restoring) l->since_ns = clock_now_ns();
     l->going = true;
     l->restoring = false;
     l->needed = 0;

@@ -195,18 +195,20 @@ static pawl_code scatter_segment(struct reduce *r, uint32_t s, int64_t **inbox, 
         struct reduce_member m = seg->members[j];
         if (is_here(r, m)) continue;
         uint64_t mine = slice_count(seg, seg->self);
-        int64_t *out = (int64_t *)(uintptr_t)(r->sums + slice_begin(seg, j));
-        pawl_code code = expect(r, NET_SUMS, m, s, (struct piece){*inbox, mine, sizeof(int64_t)}, e);
+        size_t size = gradsum_bytes(r->stage->sums);
+        void *out = gradsum_at(r->stage->sums, r->sums, slice_begin(seg, j));
+        pawl_code code = expect(r, NET_SUMS, m, s, (struct piece){*inbox, mine, size}, e);
         if (code == PAWL_OK)
-            code = post(r, NET_SUMS, m, s, (struct piece){out, slice_count(seg, j), sizeof(int64_t)}, e);
+            code = post(r, NET_SUMS, m, s, (struct piece){out, slice_count(seg, j), size}, e);
         if (code != PAWL_OK) return code;
-        *inbox += mine;
+        *inbox += gradsum_words(r->stage->sums, mine);
     }
     return PAWL_OK;
 }
 
 static pawl_code scatter_footer(struct reduce *r, struct pawl_error *e) {
-    int64_t *own = (int64_t *)(uintptr_t)(r->sums + r->stage->param_count);
+    uint64_t words = gradsum_words(r->stage->sums, r->stage->param_count);
+    int64_t *own = (int64_t *)(uintptr_t)(r->sums + words);
     for (uint32_t j = 0; j < r->replicas.member_count; j++) {
         int64_t *in = r->footers + (size_t)j * GRADSUM_FOOTER_WORDS;
         struct reduce_member m = r->replicas.members[j];
@@ -248,6 +250,11 @@ pawl_code reduce_begin(struct reduce *r, const struct version *version, int32_t 
 /* Mean gradient of parameters begin..begin+count-1 from their sums: tensor by tensor, each has an exponent.
  */
 static void mean_of_slice(struct reduce *r, const int64_t *sum, uint64_t begin, uint64_t count) {
+    if (r->stage->sums == GRADSUM_FLOAT) {
+        gradsum_mean_float(gradsum_at(GRADSUM_FLOAT, sum, 0), r->grad + begin, count,
+                           r->stage->contributions);
+        return;
+    }
     for (uint32_t t = 0; t < r->stage->tensor_count; t++) {
         const struct stage_tensor *tensor = &r->stage->tensors[t];
         uint64_t lo = tensor->offset > begin ? tensor->offset : begin;
@@ -264,20 +271,33 @@ static uint64_t offset_there(const struct reduce *r, uint64_t offset) {
     return r->other->segments[SHARED].offset + (offset - r->segments[SHARED].offset);
 }
 
+/* The sums of own slice by member `j`. */
+static const void *sums_by(const struct reduce *r, uint32_t s, uint32_t j, const int64_t **inbox) {
+    const struct reduce_segment *seg = &r->segments[s];
+    uint64_t begin = slice_begin(seg, seg->self);
+    if (j == seg->self) return gradsum_at(r->stage->sums, r->sums, begin);
+    if (is_here(r, seg->members[j]))
+        return gradsum_at(r->stage->sums, r->other->sums, offset_there(r, begin));
+    const int64_t *in = *inbox;
+    *inbox += gradsum_words(r->stage->sums, slice_count(seg, seg->self));
+    return in;
+}
+
+/* In the order of members, which decides the bits of float sums. */
 static void sum_slice(struct reduce *r, uint32_t s, const int64_t **inbox) {
     struct reduce_segment *seg = &r->segments[s];
-    uint64_t begin = slice_begin(seg, seg->self), mine = slice_count(seg, seg->self);
-    if (mine > 0) memcpy(r->own_sum, r->sums + begin, mine * sizeof(int64_t));
+    uint64_t mine = slice_count(seg, seg->self);
     for (uint32_t j = 0; j < seg->member_count; j++) {
-        if (j == seg->self) continue;
-        if (is_here(r, seg->members[j])) {
-            gradsum_merge(r->own_sum, r->other->sums + offset_there(r, begin), mine);
-            continue;
-        }
-        gradsum_merge(r->own_sum, *inbox, mine);
-        *inbox += mine;
+        const void *by = sums_by(r, s, j, inbox);
+        if (mine == 0) continue;
+        if (j == 0)
+            memcpy(r->own_sum, by, mine * gradsum_bytes(r->stage->sums));
+        else if (r->stage->sums == GRADSUM_FLOAT)
+            gradsum_add_float(gradsum_at(GRADSUM_FLOAT, r->own_sum, 0), by, mine);
+        else
+            gradsum_merge(r->own_sum, by, mine);
     }
-    mean_of_slice(r, r->own_sum, begin, mine);
+    mean_of_slice(r, r->own_sum, slice_begin(seg, seg->self), mine);
 }
 
 static pawl_code gather_segment(struct reduce *r, uint32_t s, struct pawl_error *e) {
@@ -331,6 +351,13 @@ static bool other_has_summed(const struct reduce *r) {
     return r->other == NULL || r->given || r->other->begun == r->version->number + 1;
 }
 
+/* Exact sums leave out what is not finite and count it; in float ones it is found now. */
+static void count_nonfinite(struct reduce *r) {
+    if (r->stage->sums == GRADSUM_EXACT || gradsum_finite(r->grad, r->stage->param_count)) return;
+    r->footer[GRADSUM_NONFINITE]++;
+    memset(r->grad, 0, r->stage->param_count * sizeof *r->grad);
+}
+
 pawl_code reduce_tick(struct reduce *r, struct pawl_error *e) {
     if (r->phase == REDUCE_SCATTER && r->pending == 0 && other_has_summed(r)) {
         pawl_code code = start_gather(r, e);
@@ -338,6 +365,7 @@ pawl_code reduce_tick(struct reduce *r, struct pawl_error *e) {
     }
     if (r->phase == REDUCE_GATHER && r->pending == 0 && take_from_other(r)) {
         r->phase = REDUCE_DONE;
+        count_nonfinite(r);
         fault_arrive(FAULT_REDUCE_GATHERED);
     }
     return PAWL_OK;

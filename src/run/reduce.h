@@ -1,10 +1,11 @@
 /* The sum of a chunk's gradients over its live holders, out of place: local sums stay as they are.
  *
- * Reduce-scatter of the 64-bit sums, then all-gather of the float mean gradients, each as direct messages:
- * every member owns one slice, gets that slice of the sums from everybody, adds (integers: any order gives
- * the same bits), divides, and sends the mean to everybody. Bytes a member sends: (8 + 4) * parameters *
- * (n-1)/n. Members are pairs (rank, chunk). The footer (loss, counts) goes to every holder of the chunk.
- * Completes when all has come and all own sends have left, so that sums and gradient may be reused.
+ * Reduce-scatter of the sums, 64-bit or float, then all-gather of the float mean gradients, each as direct
+ * messages: every member owns one slice, gets that slice of the sums from everybody, adds (integers: any
+ * order gives the same bits; floats: in the order of members), divides, and sends the mean to everybody.
+ * Bytes a member sends: (8 + 4) * parameters * (n-1)/n, with floats (4 + 4). Members are pairs (rank, chunk).
+ * The footer (loss, counts) goes to every holder of the chunk. Completes when all has come and all own sends
+ * have left, so that sums and gradient may be reused.
  *
  * A tied embedding is reduced over the holders of the first and the last chunk together. A rank may hold both
  * ends: what one has, the other takes from its memory (`other`). And one end's gradient may be there already

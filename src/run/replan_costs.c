@@ -28,7 +28,7 @@ static void take_workers(struct replan_costs *c, uint32_t stages, uint32_t ranks
 
 pawl_code replan_costs_open(struct replan_costs *c, const struct spec *spec, uint32_t ranks,
                             struct pawl_error *e) {
-    *c = (struct replan_costs){.generation = 1};
+    *c = (struct replan_costs){.stages = spec->parallel.stages, .generation = 1};
     const char *path = spec_plan_profile(spec);
     c->rank = calloc(ranks, sizeof *c->rank);
     if (c->rank == NULL) return no_memory(ranks, e);
@@ -153,11 +153,12 @@ static bool all_told(const struct replan_costs *c, const uint32_t *own, uint32_t
 }
 
 /* Takes over what was measured, if all have told and it matters. */
-static void measure_stages(struct replan_costs *c, const struct told *t, uint32_t stages) {
+static void measure_stages(struct replan_costs *c, const struct told *t) {
     struct pawl_profile *profile = NULL;
-    if (!all_told(c, t->own, t->ranks) || pawl_profile_uniform(stages, 1, 1, 1, 0, &profile, NULL) != PAWL_OK)
+    if (!all_told(c, t->own, t->ranks) ||
+        pawl_profile_uniform(c->stages, 1, 1, 1, 0, &profile, NULL) != PAWL_OK)
         return;
-    for (uint32_t s = 0; s < stages; s++) measure_stage(t, s, &profile->stage[s]);
+    for (uint32_t s = 0; s < c->stages; s++) measure_stage(t, s, &profile->stage[s]);
     bool good = pawl_profile_check(profile, NULL) == PAWL_OK;
     if (!good || (c->measured && !differ(c->profile, profile))) {
         pawl_profile_free(profile);
@@ -180,6 +181,6 @@ void replan_costs_told(struct replan_costs *c, const uint32_t *own, uint32_t ran
     if (t.sorted == NULL) return; /* costs stay as they were */
     double usual = (double)median(&t, own[rank], MEASURE_KIND_COUNT);
     if (judge(&c->rank[rank], (double)micro_batch_ns(m) / usual)) c->generation++;
-    measure_stages(c, &t, c->profile->stages);
+    measure_stages(c, &t);
     free(t.sorted);
 }

@@ -37,6 +37,7 @@ struct replan_rank {
     uint32_t over, under; /* reports in a row */
 };
 struct replan_costs {
+    uint32_t stages;
     struct pawl_profile *profile; /* of the stages; no workers */
     double unit_s;                /* 0: not known */
     bool measured;

@@ -31,6 +31,7 @@
 static_assert(offsetof(struct spec_record, spec) == 0, "a struct spec is the head of a record");
 static_assert(sizeof(enum data_format) == sizeof(uint32_t), "choices are stored as 32 bits");
 static_assert(sizeof(enum pawl_policy) == sizeof(uint32_t), "choices are stored as 32 bits");
+static_assert(sizeof(enum gradsum_kind) == sizeof(uint32_t), "choices are stored as 32 bits");
 static_assert(sizeof(enum spec_engine) == sizeof(uint32_t), "choices are stored as 32 bits");
 
 #define AT(member)       offsetof(struct spec_record, member), sizeof(((struct spec_record *)0)->member)
@@ -129,6 +130,9 @@ const struct spec_field spec_fields[] = {
           "Steps in which the learning rate grows from 0."),
     WHOLE(SPEC_U64, optimizer, decay_steps, "0", 0, SPEC_STEPS_MAX, BOTH,
           "Step at which the cosine decay has reached lr_min; 0: constant after the warm-up."),
+    OTHER(
+        SPEC_SUMS, optimizer, sums, "exact", BOTH,
+        "Gradients are summed exactly, or in float: then bits depend on who computed what, and on failures."),
 
     WHOLE(SPEC_U64, save, every, "1", 0, SPEC_STEPS_MAX, INPUT, "Steps between saves; 0: only at the end."),
     WHOLE(SPEC_U32, save, in_flight, "2", 1, CKPT_IN_FLIGHT_MAX, INPUT,

@@ -62,6 +62,7 @@ struct spec {
     struct {
         double lr, lr_min, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: none */
         uint64_t warmup_steps, decay_steps;                            /* decay_steps 0: constant */
+        enum gradsum_kind sums;                                        /* how gradients are summed */
     } optimizer;
     struct {
         uint64_t every;                 /* steps between saves; 0: only at the end */

@@ -17,7 +17,8 @@ enum spec_type {
     SPEC_TEXT,
     SPEC_FORMAT,
     SPEC_SCHEDULE,
-    SPEC_ENGINE
+    SPEC_ENGINE,
+    SPEC_SUMS
 };
 enum spec_use {
     SPEC_INPUT = 1,

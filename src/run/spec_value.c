@@ -79,16 +79,28 @@ const char *spec_engine_name(enum spec_engine engine) {
     return (unsigned)engine < SPEC_ENGINE_COUNT ? names[engine] : "?";
 }
 
+static const char *sums_name(enum gradsum_kind kind) {
+    static const char *const names[GRADSUM_KIND_COUNT] = {"exact", "float"};
+    return (unsigned)kind < GRADSUM_KIND_COUNT ? names[kind] : "?";
+}
+
+static bool is_choice(const struct spec_field *field) {
+    return field->type == SPEC_FORMAT || field->type == SPEC_SCHEDULE || field->type == SPEC_ENGINE ||
+           field->type == SPEC_SUMS;
+}
+
 static const char *choice_name(const struct spec_field *field, uint32_t value) {
     if (field->type == SPEC_FORMAT) return data_format_name((enum data_format)value);
     if (field->type == SPEC_ENGINE) return spec_engine_name((enum spec_engine)value);
+    if (field->type == SPEC_SUMS) return sums_name((enum gradsum_kind)value);
     return pawl_policy_name((enum pawl_policy)value);
 }
 
 static uint32_t choice_count(const struct spec_field *field) {
     if (field->type == SPEC_FORMAT) return DATA_FORMAT_COUNT;
-    return field->type == SPEC_ENGINE ? (uint32_t)SPEC_ENGINE_COUNT
-                                      : (uint32_t)(sizeof schedules / sizeof *schedules);
+    if (field->type == SPEC_ENGINE) return SPEC_ENGINE_COUNT;
+    if (field->type == SPEC_SUMS) return GRADSUM_KIND_COUNT;
+    return sizeof schedules / sizeof *schedules;
 }
 
 static uint32_t choice_value(const struct spec_field *field, uint32_t index) {
@@ -178,7 +190,7 @@ pawl_code spec_field_read(const struct spec_field *field, const struct spec_scal
         bool value = strcmp(text, "true") == 0;
         good = whole && scalar->plain && (value || strcmp(text, "false") == 0);
         if (good) memcpy(at, &value, sizeof value);
-    } else if (field->type == SPEC_FORMAT || field->type == SPEC_SCHEDULE || field->type == SPEC_ENGINE) {
+    } else if (is_choice(field)) {
         good = whole && read_choice(field, text, &choice);
         if (good) memcpy(at, &choice, sizeof choice);
     } else {

@@ -95,6 +95,7 @@ static pawl_code handle_start(struct worker *w, const struct message *m, struct 
     exec_init(&w->exec, &w->peers);
     if (code == PAWL_OK) code = engine_open(&w->spec, m->rank, &w->engine, e);
     if (code == PAWL_OK) code = w->env.open_own(w->env.context, &w->spec, m->rank, &w->own_store, why, e);
+    if (code == PAWL_OK) code = worker_open_ckpt(w, e);
     if (code != PAWL_OK) return code;
     w->targets.engine = w->engine;
     w->targets.store = w->own_store;

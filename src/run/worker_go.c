@@ -247,7 +247,7 @@ pawl_code worker_go(struct worker *w, const struct message *m, struct pawl_error
     w->optimistic = go.optimistic;
     w->shift = go.shift;
     w->phase = WORKER_FETCH;
-    code = worker_open_ckpt(w, e);
+    code = worker_enter_ckpt(w, e);
     if (code == PAWL_OK) code = find_reduced(w, e);
     if (code == PAWL_OK) code = hold_planned(w, e);
     if (code == PAWL_OK) code = list_gives(w, e);

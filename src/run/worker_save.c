@@ -9,30 +9,42 @@
 
 #define EVENTS 16 /* taken from the engine at once; more at the next poll */
 
-/* A rank that returns to a step needs nothing newer of what its store holds. One that opens its store while
- * the others go on must keep newer parts, which a process before it may have written: they count in saves
- * that are not durable yet. */
+/* Opening makes durable what a process before this one may have left (flushes): it is done before READY, so
+ * that nobody waits for it. */
 pawl_code worker_open_ckpt(struct worker *w, struct pawl_error *e) {
-    if (w->ckpt != NULL && !w->go.restore) return PAWL_OK;
+    struct ckpt_config config = {
+        .in_flight = w->spec.save.in_flight, .keep = w->spec.save.keep, .background = w->env.background};
+    memcpy(config.run_id, w->run_id, sizeof config.run_id);
+    pawl_code code = persist_sizes(&w->spec, &config, e);
+    return code == PAWL_OK ? ckpt_open(&config, w->own_store, &w->ckpt, e) : code;
+}
+
+/* Saves under way are given up, and what the worker was asked for: they are of versions that are undone. */
+static pawl_code reopen(struct worker *w, struct pawl_error *e) {
     worker_set_work(w, COORD_WORK_SAVE);
     ckpt_close(w->ckpt, 0, NULL);
     w->ckpt = NULL;
     for (uint32_t i = 0; i < w->save_count; i++) versions_drop(w->saves[i].held);
     w->save_count = 0;
     w->save_operations = 0;
-    struct ckpt_config config = {.incarnation = w->go.incarnation,
-                                 .resume_step = w->go.restore ? w->go.version : 0,
-                                 .in_flight = w->spec.save.in_flight,
-                                 .keep = w->spec.save.keep,
-                                 .background = w->env.background};
-    memcpy(config.run_id, w->run_id, sizeof config.run_id);
-    pawl_code code = persist_sizes(&w->spec, &config, e);
-    if (code == PAWL_OK) code = ckpt_open(&config, w->own_store, &w->ckpt, e);
+    pawl_code code = worker_open_ckpt(w, e);
     worker_set_work(w, COORD_WORK_STEP);
+    return code;
+}
+
+/* A rank that returns to a step needs nothing newer of what its store holds. One that comes while the others
+ * go on must keep newer parts, which a process before it may have written: they count in saves that are not
+ * durable yet. */
+pawl_code worker_enter_ckpt(struct worker *w, struct pawl_error *e) {
+    if (w->entered && !w->go.restore) return PAWL_OK;
+    pawl_code code = w->entered ? reopen(w, e) : PAWL_OK;
+    if (code != PAWL_OK) return code;
+    w->entered = true;
     w->has_durable = w->go.durable > 0;
     w->durable = w->go.durable;
-    if (code == PAWL_OK && w->has_durable && !w->go.restore) ckpt_durable(w->ckpt, w->durable);
-    return code;
+    ckpt_enter(w->ckpt, w->go.incarnation, w->go.restore ? w->go.version : 0);
+    if (w->has_durable && !w->go.restore) ckpt_durable(w->ckpt, w->durable);
+    return PAWL_OK;
 }
 
 static pawl_code answer(struct worker *w, const struct worker_save *s, struct message m,
@@ -68,7 +80,7 @@ static pawl_code start(struct worker *w, uint32_t i, struct pawl_error *e) {
     struct pawl_error why = {.text = "the version is no longer held"};
     bool passed = h == NULL || h->use != HOLDING_PLANNED || (h->base != NULL && h->base->number > s->version);
     if (passed) return conclude(w, i, (struct message){.code = PAWL_CANCELLED}, &why, e);
-    if (h->base == NULL || h->base->number < s->version || w->ckpt == NULL) return PAWL_OK;
+    if (h->base == NULL || h->base->number < s->version) return PAWL_OK;
     struct persist_part part = {s->part, s->parts, s->tag};
     pawl_code code = persist_save(w->ckpt, &w->spec, h->stage, h->base, part, &why);
     if (code != PAWL_OK) return conclude(w, i, (struct message){.code = code}, &why, e);

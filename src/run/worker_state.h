@@ -59,7 +59,8 @@ struct worker {
     bool optimistic;    /* iteration `final` of the holdings; and its exponent shift */
     int32_t shift;
     struct store *own_store;
-    struct ckpt *ckpt; /* from the first GO on */
+    struct ckpt *ckpt;
+    bool entered; /* it has been told what it saves for: by the first GO */
     struct worker_save *saves;
     uint32_t save_count, save_room;
     uint64_t save_tag;
@@ -99,7 +100,8 @@ pawl_code worker_report(struct worker *w, struct holding *h, struct pawl_error *
 /* worker_load.c: every planned holding gets the version that the GO returns to */
 pawl_code worker_load(struct worker *w, struct pawl_error *e);
 /* worker_save.c */
-pawl_code worker_open_ckpt(struct worker *w, struct pawl_error *e); /* as the GO at hand says */
+pawl_code worker_open_ckpt(struct worker *w, struct pawl_error *e);
+pawl_code worker_enter_ckpt(struct worker *w, struct pawl_error *e); /* as the GO at hand says */
 pawl_code worker_save(struct worker *w, const struct message *m, struct pawl_error *e);
 pawl_code worker_saves_poll(struct worker *w, bool *worked, struct pawl_error *e);
 void worker_saves_durable(struct worker *w, uint64_t version);

@@ -5,32 +5,20 @@ Standard library only. Needs PAWL_BUILD_DIR; PAWL_E2E=long runs every rank at ev
 import fcntl
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
-BUILD = pathlib.Path(os.environ.get("PAWL_BUILD_DIR", "build"))
-PAWL = BUILD / "pawl"
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
-LONG = os.environ.get("PAWL_E2E") == "long"
-TIMEOUT = 300  # a guard against a hang, not a measure of speed
+from runs import LONG, PAWL, SOURCE, STEPS, TIMEOUT, RunCase
 
-STEPS = 6
-SPEC = """
-run: {{dir: {dir}, steps: {steps}, seed: 11}}
-model: {{layers: 4, heads: 2, width: 16, context: 16, vocabulary: 256, tied: {tied}, dropout: 0.1}}
-data: {{path: {text}, format: bytes}}
-parallel: {{pipelines: {pipelines}, stages: {stages}, microbatches: {microbatches}, batch: 2, schedule: 1f1b}}
-optimizer: {{lr: 0.01, clip_norm: {clip}}}
-save: {{every: 1, in_flight: 2, keep: 2}}
-failure: {{timeout_s: 2}}
-"""
+# Passed only when a fence comes, which another death brings; and those that take a certain fence, for which
+# tests/e2e/chaos_test.py has the occasions.
+AT_FENCES = ("fenced", "go")
+AT_CHANGES = ("load", "fetch", "give", "prepare", "settle")
 
 
 def fault_points():
@@ -38,62 +26,15 @@ def fault_points():
     return re.findall(r'^X\(\w+, "([^"]+)", WORKER\)', text, re.M)
 
 
-class Train(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="pawl-e2e-"))
-        rng = random.Random(5)
-        words = ["lorem", "ipsum", "the", "of", "ratchet", "pawl", "wheel", "turns", "and", "holds"]
-        cls.text = cls.root / "text.txt"
-        cls.text.write_text(" ".join(rng.choice(words) for _ in range(4000)))
-        cls.serial = 0
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.root, ignore_errors=True)
-
-    def spec(self, **changes):
-        type(self).serial += 1
-        values = dict(dir=self.root / f"run{self.serial}", steps=STEPS, text=self.text, pipelines=2, stages=2, microbatches=3,
-                      tied="true", clip="0.5")
-        values.update(changes)
-        path = self.root / f"spec{self.serial}.yaml"
-        path.write_text(SPEC.format(**values))
-        return path, pathlib.Path(values["dir"])
-
-    def run_pawl(self, spec, *options, expect=0):
-        done = subprocess.run([PAWL, "train", spec, "--quiet", *options], capture_output=True, text=True,
-                              timeout=TIMEOUT)
-        self.assertEqual(done.returncode, expect, f"{options}: {done.stdout}\n{done.stderr}")
-        return done
-
-    def report(self, folder):
-        return json.loads((folder / "report.json").read_text())
-
-    def events(self, folder, kind):
-        found = []
-        for line in (folder / "log.jsonl").read_text().splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # a line torn by a kill
-            if event.get("event") == kind:
-                found.append(event)
-        return found
-
-    def reference(self, **changes):
-        spec, folder = self.spec(**changes)
-        self.run_pawl(spec)
-        return self.report(folder)
-
+class Train(RunCase):
     # ---- promise 3
 
     def test_a_kill_of_each_rank_at_each_moment_ends_in_the_same_bits(self):
         want = self.reference(clip="0")  # every step is tentative first
         self.assertEqual(want["final_step"], STEPS)
         self.assertEqual(want["failures"], 0)
-        points = fault_points()
-        self.assertGreaterEqual(len(points), 12)
+        points = [p for p in fault_points() if p not in AT_CHANGES]
+        self.assertGreaterEqual(len(points), 17)
         missed = []
         for rank in range(4):
             # All points for every rank in the long run; else every point once, and every rank at three.
@@ -101,12 +42,14 @@ class Train(unittest.TestCase):
             for point in dict.fromkeys(mine):
                 with self.subTest(rank=rank, point=point):
                     spec, folder = self.spec(clip="0")
-                    self.run_pawl(spec, "--inject", f"kill:{rank}@3:{point}")
+                    other = ("--inject", f"kill:{rank ^ 1}@3") if point in AT_FENCES else ()
+                    self.run_pawl(spec, "--inject", f"kill:{rank}@3:{point}", *other)
                     got = self.report(folder)
                     self.assertEqual(got["weights_sha256"], want["weights_sha256"])
                     self.assertEqual(got["loss_last"], want["loss_last"])
-                    self.assertLessEqual(got["failures"], 1)
-                    if got["failures"] == 0:
+                    wanted = 2 if other else 1
+                    self.assertLessEqual(got["failures"], wanted)
+                    if got["failures"] < wanted:
                         missed.append(f"{rank}:{point}")
         # A save this small is one chunk and a run this short reuses few slots: tests/crash strikes at these two.
         self.assertEqual([m for m in missed if not m.endswith((":save-data", ":save-recycle"))], [])
@@ -132,7 +75,7 @@ class Train(unittest.TestCase):
         spec, folder = self.spec()
         self.run_pawl(spec, "--inject", "kill:1@3", "--inject", "kill:3@4")
         got = self.report(folder)
-        self.assertEqual(got["restarts"], 1)
+        self.assertEqual(got["restores"], 1)
         self.assertEqual(got["weights_sha256"], want["weights_sha256"])
 
     # ---- promise 1 and resume
@@ -325,7 +268,7 @@ class Train(unittest.TestCase):
         self.refused(spec, "--set", "parallel.microbatches=0", words=("parallel.microbatches",))
         self.refused(spec, "--set", "data.path=/nonexistent/text", words=("data.path", "/nonexistent/text"))
         self.refused(spec, "--set", "model.colour=3", words=("colour",))
-        self.refused(spec, "--inject", "kill:4@2", words=("kill:4@2",))
+        self.refused(spec, "--inject", "kill:8@2", words=("kill:8@2",))
         self.refused(spec, "--inject", "kill:1@2:nowhere", words=("nowhere",))
         self.refused(spec, "--inject", f"kill:1@{STEPS + 1}", words=(f"step {STEPS + 1}", f"{STEPS} steps"))
         self.refused(spec, "--report", "/nonexistent/r.json", words=("--report", "/nonexistent"))

@@ -27,6 +27,15 @@ static inline bool world_can_give(const struct world_worker *k, uint32_t chunk, 
     return h->has && h->version == g->version - g->settle && (!grad || h->grad);
 }
 
+static inline bool world_somebody_is_beyond(const struct world *w, const struct world_scope *scope,
+                                            uint8_t version) {
+    for (uint32_t rank = 0; rank < world_ranks(scope); rank++)
+        for (uint32_t chunk = 0; chunk < world_chunks(scope); chunk++)
+            if (w->workers[rank].holdings[chunk].has && w->workers[rank].holdings[chunk].version > version)
+                return true;
+    return false;
+}
+
 /* Contributions that are done, by chunk: the driver's part of salvage. */
 static inline const char *world_share_out(struct world *w, const struct world_scope *scope, uint32_t chunk) {
     struct world_go *g = &w->go;
@@ -94,8 +103,12 @@ static inline const char *world_send_go(struct world *w, const struct world_scop
             return "a return to a step that is not durable";
         w->final = (uint8_t)a->version;
     } else if (a->version != w->final) {
-        return "GO starts another version than the final one";
+        /* What was settled and reached nobody who lives is not known to who takes over, and is made again. */
+        if (!w->taken_over || world_somebody_is_beyond(w, scope, (uint8_t)a->version))
+            return "GO starts another version than the final one";
+        w->final = (uint8_t)a->version;
     }
+    w->taken_over = 0;
     for (uint32_t chunk = 0; chunk < world_chunks(scope); chunk++) {
         const char *wrong = world_share_out(w, scope, chunk);
         if (wrong != NULL) return wrong;
@@ -132,7 +145,7 @@ static inline const char *world_check_leave(const struct world *w, const struct 
     for (uint32_t chunk = 0; chunk < world_chunks(scope); chunk++)
         if (w->go.pairs[leaver][chunk].held && w->workers[leaver].holdings[chunk].held)
             return "LEAVE to a rank that holds a chunk";
-    for (uint32_t rank = 0; rank < world_ranks(scope); rank++)
+    for (uint32_t rank = 0; rank < world_ranks(scope) && w->go.view == w->newest_view; rank++)
         for (uint32_t chunk = 0; chunk < world_chunks(scope); chunk++)
             if (w->workers[rank].holdings[chunk].wait && w->workers[rank].holdings[chunk].source == leaver &&
                 !(w->workers[rank].holdings[chunk].wait & COORD_LOAD))
@@ -163,12 +176,12 @@ static inline const char *world_on_end(struct world *w, const struct world_scope
     w->end = (uint8_t)(1 + a->kind);
     if (a->kind == COORD_FINISH) {
         uint8_t final = (uint8_t)coord_final(c);
-        if (final != scope->config.final_version && !w->stopped_early)
+        if (final != scope->config.final_version && !w->may_end_early)
             return "FINISH before the last version";
         return w->on_disk >> final & 1 ? NULL : "FINISH before the last version is durable";
     }
     if (a->code != PAWL_IO) return a->why;
-    return w->failed_last > scope->config.save_retries ? NULL : "STOP before the last save was retried";
+    return w->failed > scope->config.save_retries ? NULL : "STOP before the last save was retried";
 }
 
 static inline const char *world_send(struct world *w, uint32_t rank, struct world_message m) {
@@ -305,6 +318,8 @@ static inline const char *world_open(struct world *w, const struct world_scope *
     w->takeovers = scope->takeovers;
     w->changes = scope->changes;
     w->replans = scope->replans;
+    w->on_disk = scope->durable > 0 ? (uint8_t)(1u << scope->durable) : 0;
+    for (uint8_t i = 0; i < scope->durable; i++) w->outcome[i][0] = OUTCOME_SMALL;
     const char *wrong = NULL;
     for (uint32_t rank = 0; rank < scope->first_ranks && wrong == NULL; rank++) {
         w->workers[rank].alive = 1;
@@ -387,9 +402,8 @@ static inline const char *world_answer_plan(struct world *w, const struct world_
     event.ok = world_plan(w, scope, coord_candidates(c), variant, holds, own);
     if (!event.ok) event.code = PAWL_STAGE_LOST;
     w->planning = 0;
-    const char *wrong = world_feed_crash(w, scope, c, &event, acts, crashed);
-    if (!event.ok && w->planning != 0) w->stopped_early = 1; /* it asks again with those that leave */
-    return wrong;
+    if (!event.ok && w->leaves < scope->leaves) w->may_end_early = 1;
+    return world_feed_crash(w, scope, c, &event, acts, crashed);
 }
 
 static inline uint32_t world_fenced(struct world *w, const struct world_scope *scope, uint32_t rank,
@@ -412,7 +426,7 @@ static inline uint32_t world_fenced(struct world *w, const struct world_scope *s
     *save_count = 0;
     for (uint32_t i = 0; i < WORLD_SAVES; i++) {
         const struct world_save *s = &a->saves[i];
-        if (s->parts == 0) continue;
+        if (s->parts == 0 || s->forgotten) continue;
         saves[(*save_count)++] =
             (struct coord_fenced_save){s->version, s->chunk, s->part, s->parts, s->answered, s->ok};
     }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "coord_moves.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -31,6 +32,9 @@
 #ifndef SANITIZED
 #define SANITIZED 0
 #endif
+
+#define QUIET_PHASES 2000u
+#define WALK_MOVES   400u /* at most, before it becomes quiet */
 
 struct node { /* one state */
     uint32_t parent;
@@ -55,7 +59,7 @@ struct search {
     uint32_t *seen_node;
     uint64_t seen_room;
     uint64_t ends[COORD_ACTION_COUNT + 1]; /* by action; too few workers is NEED */
-    uint64_t quiet_moves;
+    uint64_t tail_moves;
 };
 
 static void *must_have(void *p) {
@@ -116,19 +120,45 @@ static void add_edge(struct search *x, uint32_t to) {
     x->edges[x->edge_count++] = to;
 }
 
+static void live_free(struct live *s) {
+    if (s == NULL) return;
+    coord_free(s->c);
+    free(s);
+}
+
+/* The first move, counted from the `from`th, that changes anything and is no fault; false if there is none.
+ * What was tried is noted in the tail of the way. */
+static bool step_quietly(struct live *s, const struct world_scope *scope, uint32_t from, const char **wrong,
+                         struct move *made) {
+    struct move moves[WORLD_MOVES_MAX];
+    uint32_t count = world_moves(&s->world, scope, moves), kept = 0;
+    uint64_t before = digest_of(s);
+    for (uint32_t i = 0; i < count; i++)
+        if (!world_is_fault(moves[i])) moves[kept++] = moves[i];
+    for (uint32_t i = 0; i < kept; i++) {
+        *made = moves[(i + from) % kept];
+        *wrong = world_apply(&s->world, scope, &s->c, *made);
+        if (*wrong != NULL || digest_of(s) != before) return true;
+    }
+    return false;
+}
+
+static bool all_run(const struct world *w, const struct world_scope *scope) {
+    for (uint32_t rank = 0; rank < scope->first_ranks; rank++)
+        if (!w->workers[rank].running) return false;
+    return true;
+}
+
 static struct live *live_new(const struct world_scope *scope) {
     struct live *s = must_have(calloc(1, sizeof *s));
     struct pawl_error e = {0};
     if (coord_new(&scope->config, &s->c, &e) != PAWL_OK) fail_msg("coord_new: %s", e.text);
     const char *wrong = world_open(&s->world, scope, s->c);
+    struct move made;
+    while (wrong == NULL && scope->running && !all_run(&s->world, scope))
+        if (!step_quietly(s, scope, 0, &wrong, &made)) wrong = "stuck in the start";
     if (wrong != NULL) fail_msg("%s", wrong);
     return s;
-}
-
-static void live_free(struct live *s) {
-    if (s == NULL) return;
-    coord_free(s->c);
-    free(s);
 }
 
 /* ---- telling of a failure ---- */
@@ -141,9 +171,9 @@ static const struct search *current_search;
 static uint32_t current_node;
 static struct move current_move;
 
-#define QUIET_MOVES_MAX 1000u
-static struct move quiet_way[QUIET_MOVES_MAX];
-static uint32_t quiet_count;
+#define TAIL_MAX 1000u
+static struct move tail[TAIL_MAX]; /* moves after the current one: a quiet phase, or a walk */
+static uint32_t tail_count;
 
 static void print_and_make(struct live *s, const struct world_scope *scope, struct move move, bool make) {
     char text[160];
@@ -152,7 +182,7 @@ static void print_and_make(struct live *s, const struct world_scope *scope, stru
     if (make) world_apply(&s->world, scope, &s->c, move);
 }
 
-/* Replay the way to the current node and the move that failed, or the quiet phase after it. */
+/* Replay the way to the current node and the move that failed, or what came after it. */
 static void print_way(void) {
     const struct search *x = current_search;
     uint32_t length = 0;
@@ -162,9 +192,10 @@ static void print_way(void) {
     for (uint32_t n = current_node, i = length; n != 0; n = x->nodes[n].parent) way[--i] = x->nodes[n].by;
     struct live *s = live_new(x->scope);
     fprintf(stderr, "the shortest order of events that fails, %u moves:\n", length + 1);
-    for (uint32_t i = 0; i <= length; i++) print_and_make(s, x->scope, way[i], i < length || quiet_count > 0);
-    if (quiet_count > 0) fprintf(stderr, "and then, in the quiet phase:\n");
-    for (uint32_t i = 0; i < quiet_count; i++) print_and_make(s, x->scope, quiet_way[i], i + 1 < quiet_count);
+    for (uint32_t i = 0; i <= length && current_move.kind != MOVE_NONE; i++)
+        print_and_make(s, x->scope, way[i], i < length || tail_count > 0);
+    if (tail_count > 0) fprintf(stderr, "and then:\n");
+    for (uint32_t i = 0; i < tail_count; i++) print_and_make(s, x->scope, tail[i], i + 1 < tail_count);
     live_free(s);
     free(way);
 }
@@ -255,35 +286,66 @@ static void expand(struct search *x, uint32_t node) {
     x->states[node] = NULL;
 }
 
+static void count_end(struct search *x, const struct world *w) {
+    x->ends[w->end != 0 ? w->end - 1u : COORD_NEED]++;
+}
+
 /* Nothing fails any more: one of the orders in which the rest can happen. */
+static void be_quiet(struct search *x, struct live *s, uint32_t from) {
+    for (uint32_t step = 0; s->world.end == 0; step++) {
+        const char *wrong = NULL;
+        if (tail_count == TAIL_MAX) fail_here("after this, with nothing failing any more, no end is near");
+        bool moved = step_quietly(s, x->scope, from + step, &wrong, &tail[tail_count]);
+        tail_count += moved;
+        if (wrong != NULL) fail_here(wrong);
+        x->tail_moves += moved;
+        if (!moved && has_too_few(&s->world, x->scope)) break;
+        if (!moved) fail_here("after this nothing happens any more");
+    }
+    count_end(x, &s->world);
+    tail_count = 0;
+}
+
 static void quiet_phase(struct search *x, uint32_t node) {
-    struct live *s = x->states[node];
-    struct move moves[WORLD_MOVES_MAX];
+    struct live *s = live_copy(x->states[node]);
     current_node = x->nodes[node].parent;
     current_move = x->nodes[node].by;
-    quiet_count = 0;
-    for (uint32_t step = 0; s->world.end == 0; step++) {
-        uint32_t count = world_moves(&s->world, x->scope, moves), kept = 0;
-        uint64_t before = digest_of(s);
-        for (uint32_t i = 0; i < count; i++)
-            if (!world_is_fault(moves[i])) moves[kept++] = moves[i];
-        bool moved = false;
-        for (uint32_t i = 0; i < kept && !moved; i++) {
-            struct move move = moves[(i + step + node) % kept];
-            if (quiet_count < QUIET_MOVES_MAX) quiet_way[quiet_count++] = move;
-            const char *wrong = world_apply(&s->world, x->scope, &s->c, move);
-            if (wrong != NULL) fail_here(wrong);
-            moved = digest_of(s) != before;
-        }
-        x->quiet_moves += moved;
-        if (!moved && has_too_few(&s->world, x->scope)) break;
-        if (!moved || step >= QUIET_MOVES_MAX)
-            fail_here("after this, with nothing failing, no end is reached");
-    }
-    quiet_count = 0;
-    x->ends[s->world.end != 0 ? s->world.end - 1u : COORD_NEED]++;
+    be_quiet(x, s, node);
     live_free(s);
-    x->states[node] = NULL;
+}
+
+/* More than the model has room for may wait in a channel before long. */
+static bool is_crowded(const struct world *w) {
+    uint32_t most = 0;
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        if (w->up[rank].count > most) most = w->up[rank].count;
+        if (w->down[rank].count > most) most = w->down[rank].count;
+    }
+    return most + 6 > WORLD_QUEUE || w->newest_view + 8 > WORLD_VIEWS;
+}
+
+/* One random schedule from the start, faults less likely than the rest, and a quiet phase. */
+static void walk(struct search *x, struct rng_stream *rng) {
+    struct live *s = live_new(x->scope);
+    struct move moves[WORLD_MOVES_MAX];
+    current_node = 0;
+    current_move = (struct move){.kind = MOVE_NONE};
+    uint32_t length = (uint32_t)(rng_below(rng, WALK_MOVES));
+    for (uint32_t step = 0; s->world.end == 0 && step < length && !is_crowded(&s->world); step++) {
+        uint32_t count = world_moves(&s->world, x->scope, moves);
+        struct move move = moves[rng_below(rng, count)];
+        if (world_is_fault(move) && rng_below(rng, 8) != 0) continue;
+        struct world before = s->world;
+        uint64_t digest = digest_of(s);
+        tail[tail_count++] = move;
+        const char *wrong = world_apply(&s->world, x->scope, &s->c, move);
+        if (wrong == NULL && digest_of(s) == digest) tail_count--;
+        if (wrong != NULL) fail_here(wrong);
+        count_turns(&before, &s->world, move);
+        x->tail_moves++;
+    }
+    be_quiet(x, s, 0);
+    live_free(s);
 }
 
 /* Take away nodes without predecessors until none is left; what is left is a cycle. */
@@ -329,9 +391,12 @@ static void explore(const char *name, struct world_scope scope) {
     x.edge_begin[node] = x.edge_count;
     char depth[32] = "whole";
     if (!whole) snprintf(depth, sizeof depth, "depth %u", x.nodes[node].depth);
-    for (uint32_t edge = node; edge < x.count; edge++) quiet_phase(&x, edge);
-    printf("%-38s %9u states %10llu moves %9s; ends: finish %llu too few %llu stop %llu\n", name, x.count,
-           (unsigned long long)(x.edge_count + x.quiet_moves), depth,
+    uint32_t stride = (x.count - node) / QUIET_PHASES + 1;
+    for (uint32_t edge = node; edge < x.count; edge += stride) quiet_phase(&x, edge);
+    struct rng_stream rng = {.state = 1};
+    for (uint32_t i = 0; i < scope.walks; i++) walk(&x, &rng);
+    printf("%-38s %8u states %9llu moves %9s, %u walks; ends: finish %llu too few %llu stop %llu\n", name,
+           x.count, (unsigned long long)(x.edge_count + x.tail_moves), depth, scope.walks,
            (unsigned long long)x.ends[COORD_FINISH], (unsigned long long)x.ends[COORD_NEED],
            (unsigned long long)x.ends[COORD_STOP]);
     fflush(stdout);
@@ -377,6 +442,7 @@ static struct world_scope scope_of(uint32_t pipelines, uint32_t chunks, uint64_t
 
 static void run(const char *name, uint32_t states, struct world_scope scope) {
     scope.states = effort() == SMALL ? states / 10 : effort() == LARGE ? states * 10 : states;
+    scope.walks = scope.states / 40;
     explore(name, scope);
 }
 
@@ -415,6 +481,7 @@ static void two_pipelines_with_a_death_under_a_limit(void **state) {
     scope.outcomes = OUTCOMES_ALL;
     scope.config.clip_norm = LIMIT;
     scope.config.save_every = 0;
+    scope.running = true;
     run("2x2, 2 it., 1 death, limit", 100000, scope);
 }
 
@@ -431,6 +498,7 @@ static void a_pipeline_more(void **state) {
     scope.first_ranks = 2;
     scope.joins = 2;
     scope.changes = 1;
+    scope.running = true;
     run("1x2 to 2x2, 2 it., 2 joins", 100000, scope);
 }
 
@@ -439,6 +507,7 @@ static void leaves_and_deaths(void **state) {
     struct world_scope scope = scope_of(2, 2, 1);
     scope.deaths = scope.leaves = 1;
     scope.changes = 1;
+    scope.running = true;
     run("2x2, 1 it., death and leave", 100000, scope);
 }
 
@@ -447,15 +516,17 @@ static void the_last_ones_leave(void **state) {
     struct world_scope scope = scope_of(1, 2, 3);
     scope.leaves = 2;
     scope.joins = 1;
+    scope.running = true;
     run("1x2, 3 it., 2 leaves, a join", 100000, scope);
 }
 
 static void all_replicas_of_a_chunk_die(void **state) {
     (void)state;
     struct world_scope scope = scope_of(2, 1, 2);
+    scope.durable = 1;
     scope.deaths = scope.joins = 2;
     scope.outcomes = 1u << OUTCOME_SMALL | 1u << OUTCOME_OVERFLOW;
-    run("2x1, 2 it., 2 deaths, 2 joins", 100000, scope);
+    run("2x1, 2nd it., 2 deaths, 2 joins", 100000, scope);
 }
 
 static void takeovers_of_two_replicas(void **state) {
@@ -474,6 +545,7 @@ static void takeovers_of_two_pipelines(void **state) {
     scope.takeovers = 1;
     scope.deaths = 1;
     scope.changes = 1;
+    scope.running = true;
     run("2x2, 1 it., takeover and death", 100000, scope);
 }
 
@@ -484,6 +556,7 @@ static void everything_at_once_in_three_replicas(void **state) {
     scope.save_failures = 1;
     scope.outcomes = OUTCOMES_ALL;
     scope.config.clip_norm = LIMIT;
+    scope.running = true;
     run("3x1, 2 it., one of everything", 100000, scope);
 }
 
@@ -492,6 +565,7 @@ static void everything_at_once_in_two_pipelines(void **state) {
     struct world_scope scope = scope_of(2, 2, 2);
     scope.deaths = scope.joins = scope.leaves = scope.takeovers = scope.replans = scope.changes = 1;
     scope.outcomes = OUTCOMES_ALL;
+    scope.running = true;
     run("2x2, 2 it., one of everything", 100000, scope);
 }
 

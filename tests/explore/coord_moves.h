@@ -5,18 +5,18 @@
 #include "coord_driver.h"
 
 enum move_kind {
+    MOVE_NONE,
     MOVE_DOWN,   /* a rank takes the next action of its channel */
     MOVE_UP,     /* the coordinator takes the next event of a rank's channel; argument: crash after so many */
     MOVE_WORK,   /* a rank adds its share of an iteration of chunk `argument` */
     MOVE_REDUCE, /* a rank has the reduced gradient; argument: chunk * 8 + outcome */
     MOVE_FETCH,  /* a pair gets what GO promised it; argument: chunk */
     MOVE_COPY,   /* a rank that comes in has its copy */
-    MOVE_WRITTEN,  /* a part of a save is written; argument: which */
-    MOVE_FAILED,   /* ... or not */
-    MOVE_HOPELESS, /* ... for the version never came to this rank */
-    MOVE_FIND,     /* the driver answers */
-    MOVE_PLAN,     /* argument: variant */
-    MOVE_PREPARE,  /* rank, argument: chunk, or chunks: a spare */
+    MOVE_WRITTEN, /* a part of a save is written; argument: which */
+    MOVE_FAILED,  /* ... or not */
+    MOVE_FIND,    /* the driver answers */
+    MOVE_PLAN,    /* argument: variant */
+    MOVE_PREPARE, /* rank, argument: chunk, or chunks: a spare */
     MOVE_TICK,
     /* these need not happen */
     MOVE_DIE,     /* argument: how many of its undelivered events still arrive */
@@ -53,7 +53,6 @@ static inline const char *world_on_up(struct world *w, const struct world_scope 
                                 .part = m.part,
                                 .parts = m.parts,
                                 .ok = m.ok};
-    if (m.kind == COORD_SAVED && !m.ok) w->failed_last++;
     if (m.kind == COORD_REDUCED) event.report = world_report(w, scope, m.chunk, m.version, m.shift);
     if (m.kind == COORD_FENCED) {
         fenced.shift = w->answers[rank].shift;
@@ -139,8 +138,6 @@ static inline uint32_t world_worker_moves(const struct world *w, const struct wo
     for (uint8_t i = 0; i < WORLD_SAVES; i++) {
         const struct world_save *s = &k->saves[i];
         if (s->parts == 0 || s->answered) continue;
-        if (world_is_hopeless(k, s) && w->down[rank].count == 0 && k->running)
-            out[n++] = (struct move){MOVE_HOPELESS, r, i};
         if (!s->ready) continue;
         out[n++] = (struct move){MOVE_WRITTEN, r, i};
         if (w->save_failures > 0) out[n++] = (struct move){MOVE_FAILED, r, i};
@@ -278,14 +275,7 @@ static inline void world_answer_save(struct world *w, const struct world_scope *
         w->written[save->version][save->chunk] |= (uint8_t)(1u << save->part);
         if (world_on_disk(w, scope, save->version)) w->on_disk |= (uint8_t)(1u << save->version);
     }
-    save->answered = 1;
-    save->ok = ok;
-    world_put(&w->up[move.rank], (struct world_message){.kind = COORD_SAVED,
-                                                        .version = save->version,
-                                                        .chunk = save->chunk,
-                                                        .part = save->part,
-                                                        .parts = save->parts,
-                                                        .ok = ok});
+    world_answer(w, move.rank, save, ok);
 }
 
 static inline void world_die(struct world *w, struct move move) {
@@ -331,6 +321,7 @@ static inline const char *world_take_over(struct world *w, const struct world_sc
     bool there[WORLD_RANKS];
     struct pawl_error e;
     w->takeovers--;
+    w->taken_over = 1;
     for (uint32_t rank = 0; rank < world_ranks(scope); rank++) {
         if (lost) memset(&w->up[rank], 0, sizeof w->up[0]);
         there[rank] = w->workers[rank].alive || w->up[rank].count > 0;
@@ -343,7 +334,7 @@ static inline const char *world_take_over(struct world *w, const struct world_sc
     if (coord_new(&config, c, &e) != PAWL_OK) return "a coordinator cannot take over";
     w->finding = w->planning = w->needing = w->preparing = w->left = 0;
     memset(w->told, 0, sizeof w->told);
-    if (!w->stopped_early) return NULL;
+    if (!w->stopped) return NULL;
     return world_feed(w, scope, *c, &(struct coord_event){.kind = COORD_STOPPING});
 }
 
@@ -385,7 +376,7 @@ static inline const char *world_move_coordinator(struct world *w, const struct w
         break;
     case MOVE_STOPPING:
         w->stoppings--;
-        w->stopped_early = 1;
+        w->stopped = w->may_end_early = 1;
         event.kind = COORD_STOPPING;
         break;
     case MOVE_REPLAN:
@@ -423,7 +414,6 @@ static inline const char *world_apply(struct world *w, const struct world_scope 
         break;
     case MOVE_WRITTEN:
     case MOVE_FAILED:
-    case MOVE_HOPELESS:
         world_answer_save(w, scope, move);
         break;
     case MOVE_DIE:
@@ -493,7 +483,6 @@ static inline void world_print_move(const struct world *w, struct move move, cha
         return;
     case MOVE_WRITTEN:
     case MOVE_FAILED:
-    case MOVE_HOPELESS:
         snprintf(out, size, "rank %u %s its part of version %u", rank,
                  move.kind == MOVE_WRITTEN ? "writes" : "fails to write",
                  w->workers[rank].saves[argument].version);

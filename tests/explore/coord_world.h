@@ -22,7 +22,7 @@
 #define WORLD_CHUNKS     2
 #define WORLD_VIEWS      24
 #define WORLD_ITERATIONS 4
-#define WORLD_QUEUE      10
+#define WORLD_QUEUE      16
 #define WORLD_SAVES      4
 
 /* What an iteration's gradients turn out to be; decided when its first pair has reduced it. */
@@ -44,6 +44,7 @@ struct world_save {
     uint8_t version, chunk, part, parts, attempt; /* parts == 0: free */
     uint8_t ready;                                /* the version is there */
     uint8_t answered, ok;
+    uint8_t forgotten; /* FORGET came first: still to be answered, of no interest to a fence */
 };
 
 struct world_sum { /* contributions of micro-batches to a chunk's gradient */
@@ -97,22 +98,27 @@ struct world_scope { /* what an exploration allows */
     struct coord_config config;
     uint32_t first_ranks; /* started at the beginning */
     uint8_t microbatches;
+    uint8_t durable; /* a step that an earlier run has left on the disk; 0: none */
     uint8_t deaths, save_failures, stoppings, joins, leaves, takeovers, changes, replans;
     uint8_t outcomes; /* bit per world_outcome */
+    bool running;     /* begin when everybody has started: the start itself has scopes of its own */
     bool silences;    /* a death may also be a live rank whose beats do not arrive */
     uint32_t states;  /* stop at this many; 0: explore all */
+    uint32_t walks;
 };
 
 struct world {
+    uint8_t taken_over; /* by a coordinator that has not said GO yet */
     uint8_t deaths, save_failures, stoppings, joins, leaves, takeovers, changes, replans; /* left */
     uint8_t seconds;                      /* the clock; silences drive it */
     uint8_t silent;                       /* rank + 1 of whom the coordinator must kill now */
     uint8_t there;                        /* mask: a process that the coordinator has not seen end */
     uint8_t left;                         /* mask: LEAVE was said */
     uint8_t end;                          /* 0 or 1 + the action kind that ended it */
-    uint8_t failed_last;                  /* failed writes of a last version */
+    uint8_t failed;                       /* parts of saves */
     uint8_t final;                        /* newest decided version, or what everybody went back to */
-    uint8_t stopped_early;                /* a stop was asked for, or a rank left that could not be spared */
+    uint8_t stopped;                      /* the user asked */
+    uint8_t may_end_early;                /* or a rank may have left that could not be spared */
     uint8_t newest_view;                  /* of FENCE and GO */
     uint8_t finding, planning, needing;   /* questions to the driver: the view */
     uint8_t preparing;                    /* mask: PREPARE_FOR was asked */
@@ -204,7 +210,20 @@ static inline const char *world_finalize(struct world *w, const struct world_sco
 static inline bool world_is_hopeless(const struct world_worker *k, const struct world_save *s) {
     const struct world_holding *h = &k->holdings[s->chunk];
     if (s->parts == 0 || s->answered || s->ready) return false;
-    return !k->running || h->wait == 0 || k->version != s->version;
+    return h->wait == 0 || k->version != s->version;
+}
+
+static inline void world_answer(struct world *w, uint32_t rank, struct world_save *save, bool ok) {
+    world_put(&w->up[rank], (struct world_message){.kind = COORD_SAVED,
+                                                   .version = save->version,
+                                                   .chunk = save->chunk,
+                                                   .part = save->part,
+                                                   .parts = save->parts,
+                                                   .ok = ok});
+    save->answered = 1;
+    save->ok = ok;
+    if (!ok) w->failed++;
+    if (save->forgotten) memset(save, 0, sizeof *save);
 }
 
 static inline void world_drop(struct world_holding *h) { memset(h, 0, sizeof *h); }
@@ -222,7 +241,9 @@ static inline const char *world_go_elsewhere(struct world *w, const struct world
                                              uint32_t chunk) {
     struct world_holding *h = &w->workers[rank].holdings[chunk];
     h->held = 0;
-    if (!h->has || w->go.restore || (w->go.settle && !h->grad)) {
+    if (w->go.shift != w->workers[rank].shift && !w->go.settle) h->grad = 0;
+    if (!h->has || h->version != w->go.version - w->go.settle || w->go.restore ||
+        (w->go.settle && !h->grad)) {
         world_drop(h);
         return NULL;
     }
@@ -262,6 +283,13 @@ static inline const char *world_go_pair(struct world *w, const struct world_scop
     return NULL;
 }
 
+/* It has been let go while others went on. */
+static inline bool world_leaves(const struct world_queue *q) {
+    for (uint32_t i = 0; i < q->count; i++)
+        if (q->at[i].kind == COORD_LEAVE) return true;
+    return false;
+}
+
 static inline const char *world_on_go(struct world *w, const struct world_scope *scope, uint32_t rank,
                                       struct world_message m) {
     struct world_worker *k = &w->workers[rank];
@@ -277,6 +305,8 @@ static inline const char *world_on_go(struct world *w, const struct world_scope 
     k->shift = g->shift;
     k->optimistic = g->optimistic;
     if (g->restore) memset(k->saves, 0, sizeof k->saves);
+    for (uint32_t i = 0; i < WORLD_SAVES; i++)
+        if (world_is_hopeless(k, &k->saves[i])) world_answer(w, rank, &k->saves[i], false);
     for (uint32_t chunk = 0; chunk < world_chunks(scope) && wrong == NULL; chunk++) {
         struct world_holding *h = &k->holdings[chunk];
         if (h->held && !h->wait && h->grad) world_say_reduced(w, rank, chunk);
@@ -331,7 +361,11 @@ static inline const char *world_on_save(struct world *w, uint32_t rank, struct w
 static inline void world_end_saves(struct world_worker *k, uint8_t first, uint8_t last) {
     for (uint32_t i = 0; i < WORLD_SAVES; i++) {
         struct world_save *s = &k->saves[i];
-        if (s->answered && s->version >= first && s->version <= last) memset(s, 0, sizeof *s);
+        if (s->parts == 0 || s->version < first || s->version > last) continue;
+        if (s->answered)
+            memset(s, 0, sizeof *s);
+        else if (first == last)
+            s->forgotten = 1;
     }
 }
 
@@ -375,6 +409,7 @@ static inline void world_on_leave(struct world *w, uint32_t rank) {
 static inline const char *world_on_down(struct world *w, const struct world_scope *scope, uint32_t rank) {
     struct world_worker *k = &w->workers[rank];
     struct world_message m = world_take(&w->down[rank]);
+    if (world_leaves(&w->down[rank])) return NULL;
     switch (m.kind) {
     case COORD_GO:
         return world_on_go(w, scope, rank, m);

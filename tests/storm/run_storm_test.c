@@ -77,11 +77,10 @@ static bool take_end(struct cluster *c) {
         start_run(c);
         return false;
     }
-    if (c->conduct == NULL || conduct_state(c->conduct) != CONDUCT_STOPPED) return false;
-    const struct pawl_error *why = conduct_error(c->conduct);
-    SHOW(c, "stopped: %s", why->text);
-    if (why->code != PAWL_IO && why->code != PAWL_NO_SPACE) {
-        fprintf(stderr, "storm: stopped: %s\n", why->text);
+    if (!c->over) return false;
+    SHOW(c, "stopped: %s", c->failed.text);
+    if (c->failed.code != PAWL_IO && c->failed.code != PAWL_NO_SPACE) {
+        fprintf(stderr, "storm: stopped: %s\n", c->failed.text);
         fail_seed(c, "the run stopped");
     }
     c->total.restarts++;
@@ -117,7 +116,9 @@ static void beat(struct cluster *c) {
         worker_beat(p->worker, &m);
         channel_send(p->theirs, &m, NULL);
     }
-    if (c->conduct != NULL && c->coord_stopped_until <= c->now_ns) conduct_tick(c->conduct, c->now_ns);
+    if (c->conduct == NULL || c->coord_stopped_until > c->now_ns) return;
+    conduct_tick(c->conduct, c->now_ns);
+    say_end(c);
 }
 
 static void earlier(int64_t *until, int64_t at) {
@@ -214,32 +215,59 @@ static void ask_to_stop(struct cluster *c) {
     queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_STOP});
 }
 
-static void make_trouble(struct cluster *c) {
+static void do_trouble(struct cluster *c, enum trouble kind) {
     uint32_t rank = any_rank(c);
-    uint64_t kind = rng_below(&c->rng, 20);
-    if (kind < 5) {
+    switch (kind) {
+    case TROUBLE_KILL:
         strike(c, rank);
         if (chance(c, 4)) strike(c, any_rank(c));
-    } else if (kind < 7) {
+        break;
+    case TROUBLE_STOP:
         c->total.stops++;
         c->places[rank].stopped_until = c->now_ns + some_beats(c, 60);
-    } else if (kind < 9) {
+        break;
+    case TROUBLE_CUT:
         cut_off(c, rank, any_rank(c));
-    } else if (kind < 10) {
+        break;
+    case TROUBLE_POWER:
         black_out(c);
-    } else if (kind < 12) {
+        break;
+    case TROUBLE_DISK:
         trouble_disk(c);
-    } else if (kind < 14) {
+        break;
+    case TROUBLE_COORDINATOR:
         kill_coordinator(c);
-    } else if (kind < 15) {
+        break;
+    case TROUBLE_COORDINATOR_STOPS:
         c->coord_stopped_until = c->now_ns + some_beats(c, 60);
-    } else if (kind < 18) {
+        break;
+    case TROUBLE_JOIN:
         start_worker(c, rank);
-    } else if (kind < 19) {
+        break;
+    case TROUBLE_LEAVE:
         leave(c, rank);
-    } else {
+        break;
+    default:
         ask_to_stop(c);
     }
+}
+
+static void make_trouble(struct cluster *c) {
+    uint64_t pick = rng_below(&c->rng, c->weight_sum);
+    uint32_t kind = 0;
+    while (pick >= c->weights[kind]) pick -= c->weights[kind++];
+    do_trouble(c, (enum trouble)kind);
+}
+
+/* A seed has some kinds of trouble more than others, and some not at all. */
+static void choose_weights(struct cluster *c) {
+    static const uint32_t usual[TROUBLE_COUNT] = {5, 2, 2, 1, 2, 2, 1, 4, 1, 1};
+    c->weight_sum = 0;
+    for (uint32_t k = 0; k < TROUBLE_COUNT; k++) {
+        c->weights[k] = usual[k] * (uint32_t)rng_below(&c->rng, 4);
+        c->weight_sum += c->weights[k];
+    }
+    if (c->weight_sum == 0) c->weight_sum = c->weights[TROUBLE_KILL] = 1;
 }
 
 static void calm_down(struct cluster *c) {
@@ -263,6 +291,7 @@ static void take_doom(struct cluster *c) {
 
 static void run_seed(struct cluster *c) {
     uint32_t trouble_every = 10 + (uint32_t)rng_below(&c->rng, 600);
+    choose_weights(c);
     uint64_t storm = rng_below(&c->rng, STORM_ACTIONS), idle = 0;
     start_run(c);
     for (uint64_t action = 0;; action++) {
@@ -366,13 +395,17 @@ static void add_totals(struct totals *to, const struct totals *t) {
 
 static void print_totals(const struct totals *t, uint64_t seeds) {
 #define N(field) (unsigned long long)t->field
-    printf("storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu disk troubles, %llu "
-           "takeovers, %llu joins (%llu prepared), %llu leaves, %llu ends asked for\n"
-           "storm: %llu fences, %llu returns to a durable step, %llu restarts, %llu undone steps, %llu grown "
-           "plans, %llu moves, %llu contributions kept, %llu redone\n",
-           (unsigned long long)seeds, N(kills), N(stops), N(cuts), N(power_cuts), N(disks), N(takeovers),
-           N(joins), N(prepared), N(leaves), N(stopped), N(fences), N(restores), N(restarts), N(undone),
-           N(grown), N(moved), N(kept), N(redone));
+    printf(
+        "storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu disk troubles, %llu "
+        "takeovers, %llu joins (%llu prepared), %llu leaves, %llu ends asked for\n"
+        "storm: %llu fences, %llu returns to a durable step, %llu restarts, %llu undone steps, %llu grown "
+        "plans, %llu moves, %llu contributions kept, %llu redone\n"
+        "storm: of all GO %llu fetched states, %llu fetched gradients, %llu kept sums (%llu of a tentative "
+        "step), %llu helpers, %llu spares, %llu plans with a pipeline that is not full\n",
+        (unsigned long long)seeds, N(kills), N(stops), N(cuts), N(power_cuts), N(disks), N(takeovers),
+        N(joins), N(prepared), N(leaves), N(stopped), N(fences), N(restores), N(restarts), N(undone),
+        N(grown), N(moved), N(kept), N(redone), N(states), N(grads), N(keeps), N(settled_keeps), N(helpers),
+        N(spares), N(uneven));
 #undef N
 }
 
@@ -391,6 +424,7 @@ static void every_seed_ends_with_the_bits_of_the_undisturbed_run(void **state) {
     for (uint64_t seed = first; seed < first + seeds; seed++) {
         struct cluster c = {.seed = seed, .rng = {seed}, .run_id = {1, 2, 3}, .doomed = UINT32_MAX};
         c.show = getenv("PAWL_STORM_SHOW") != NULL;
+        if (c.show) setvbuf(stdout, NULL, _IOLBF, 0); /* in order with what ends the process */
         open_cluster(&c, data);
         run_seed(&c);
         add_totals(&total, &c.total);

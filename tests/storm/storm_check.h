@@ -19,11 +19,15 @@ static void check_version(const struct cluster *c, const struct stage *stage, co
 
 static void check_bits(struct cluster *c, uint32_t rank) {
     struct place *p = &c->places[rank];
+    if (p->worker != NULL && p->worker->go.restore && p->worker->go.view != p->restored) {
+        p->restored = p->worker->go.view; /* whatever it had of any chunk is undone */
+        memset(p->compared, 0, c->chunks * sizeof *p->compared);
+    }
     for (uint32_t k = 0; k < c->chunks && p->worker != NULL; k++) {
         const struct version *base = worker_version(p->worker, k);
         if (base == NULL || base->number + 1 == p->compared[k]) continue;
         if (base->number > c->spec.run.steps) fail_seed(c, "a version beyond the last one");
-        if (base->number + 1 < p->compared[k] && !p->worker->go.restore)
+        if (base->number + 1 < p->compared[k])
             fail_seed(c, "a worker went back behind a final version");
         check_version(c, worker_stage(p->worker, k), base);
         p->compared[k] = base->number + 1;
@@ -49,6 +53,28 @@ static void check_kept(struct cluster *c, const struct go *go, uint32_t rank, ui
     }
 }
 
+/* What has come up, for the totals. */
+static void count_go(struct cluster *c, const struct go *go) {
+    struct totals *t = &c->total;
+    t->grown += go->plan->pipelines > c->spec.parallel.pipelines;
+    t->uneven += go->plan->total < go->plan->pipelines * go->plan->microbatches;
+    t->undone += go->settle && go->verdict != COORD_ACCEPT;
+    for (uint32_t r = 0; r < go->ranks; r++) {
+        uint32_t held = 0;
+        for (uint32_t k = 0; k < go->chunks; k++) {
+            const struct coord_pair *pair = &go->pairs[r * go->chunks + k];
+            if (!pair->held) continue;
+            held++;
+            t->states += (pair->flags & COORD_FETCH_STATE) != 0;
+            t->grads += (pair->flags & COORD_FETCH_GRAD) != 0;
+            t->keeps += (pair->flags & COORD_KEEP_WORK) != 0;
+            t->settled_keeps += go->settle && (pair->flags & COORD_KEEP_WORK) != 0;
+        }
+        t->helpers += held > 1;
+        t->spares += held == 0 && c->places[r].worker != NULL;
+    }
+}
+
 static void check_go(struct cluster *c, const struct message *m) {
     struct go go;
     struct pawl_error e;
@@ -60,8 +86,7 @@ static void check_go(struct cluster *c, const struct message *m) {
         memset(row, 0, go_done_bytes(&go));
         for (uint32_t r = 0; r < go.ranks; r++) check_kept(c, &go, r, k, row);
     }
-    if (go.plan->pipelines > c->spec.parallel.pipelines) c->total.grown++;
-    if (go.settle && go.verdict != COORD_ACCEPT) c->total.undone++;
+    count_go(c, &go);
     SHOW(c, "go of view %llu: version %llu%s%s, %u pipelines, shift %d", (unsigned long long)go.view,
          (unsigned long long)go.version, go.settle ? ", settles" : "", go.restore ? ", restores" : "",
          go.plan->pipelines, go.shift);

@@ -34,6 +34,7 @@ struct place {
     int64_t stopped_until;
     int64_t start_at;   /* the launcher starts one here then; 0: it does not */
     uint64_t *compared; /* [chunks] newest version whose bits were compared, + 1 */
+    uint64_t restored;  /* view of the last return to a durable step that it heard of */
 };
 
 struct queue { /* of encoded frames */
@@ -47,8 +48,23 @@ struct cut { /* between two processes */
     int64_t until;
 };
 
+enum trouble {
+    TROUBLE_KILL,
+    TROUBLE_STOP,
+    TROUBLE_CUT,
+    TROUBLE_POWER,
+    TROUBLE_DISK,
+    TROUBLE_COORDINATOR,
+    TROUBLE_COORDINATOR_STOPS,
+    TROUBLE_JOIN,
+    TROUBLE_LEAVE,
+    TROUBLE_END,
+    TROUBLE_COUNT
+};
+
 struct totals {
     uint64_t kills, stops, cuts, power_cuts, disks, joins, leaves, takeovers, restores, restarts, stopped;
+    uint64_t states, grads, keeps, settled_keeps, helpers, spares, uneven; /* pairs and ranks of all GO */
     uint64_t grown, moved, kept, redone, undone, dropped, fences, prepared, measured;
 };
 
@@ -65,7 +81,9 @@ struct cluster {
     struct conduct *conduct; /* null: no coordinator */
     struct queue to_coord, from_coord;
     int64_t coord_stopped_until, coord_start_at;
-    uint64_t view; /* newest passed on */
+    bool end_said;            /* the coordinator said its last word */
+    struct pawl_error failed; /* why the run was stopped: with over, and not finished */
+    uint64_t view;            /* newest passed on */
     uint64_t incarnation;
     uint8_t run_id[16];
     uint64_t find_view; /* 0: nobody asked */
@@ -78,6 +96,7 @@ struct cluster {
     int64_t now_ns, next_beat_ns;
     uint32_t doomed; /* killed in so many actions; UINT32_MAX: nobody */
     uint32_t doom_in;
+    uint32_t weights[TROUBLE_COUNT], weight_sum;
     bool calm; /* no trouble any more */
     bool show;
     struct totals total;
@@ -192,7 +211,9 @@ static void start_worker(struct cluster *c, uint32_t rank) {
     p->there = true;
     p->ready = p->leaving = false;
     p->stopped_until = 0;
+    p->restored = 0;
     memset(p->compared, 0, c->chunks * sizeof *p->compared);
+    p->restored = 0;
     struct worker_env env = {
         .net = p->net, .channel = p->theirs, .context = c, .open_own = open_own, .open_all = open_all};
     assert_int_equal(worker_new(&env, &p->worker, NULL), PAWL_OK);
@@ -337,6 +358,7 @@ static void start_coordinator(struct cluster *c) {
     introduce_all(c, config.recover);
     c->coord_start_at = 0;
     c->coord_stopped_until = 0;
+    c->end_said = false;
     if (c->stopping) conduct_stop(c->conduct, c->now_ns);
 }
 
@@ -344,6 +366,17 @@ static void end_coordinator(struct cluster *c) {
     conduct_free(c->conduct);
     c->conduct = NULL;
     queue_cut(&c->to_coord, 0);
+}
+
+/* Its last word, once. */
+static void say_end(struct cluster *c) {
+    if (c->conduct == NULL || conduct_state(c->conduct) == CONDUCT_RUNNING || c->end_said) return;
+    bool finished = conduct_state(c->conduct) == CONDUCT_FINISHED;
+    const struct pawl_error *why = conduct_error(c->conduct);
+    c->end_said = true;
+    queue_put(&c->from_coord, &(struct link_frame){.kind = LINK_END,
+                                                   .code = finished ? PAWL_OK : why->code,
+                                                   .text = finished ? "" : why->text});
 }
 
 /* One frame of the launcher is taken. */
@@ -380,6 +413,7 @@ static bool poll_coordinator(struct cluster *c) {
     }
     link_frame_close(&f);
     bytes_close(&item);
+    say_end(c);
     return true;
 }
 

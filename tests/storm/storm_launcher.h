@@ -155,10 +155,16 @@ static void take_frame(struct cluster *c, const struct link_frame *f) {
         if (chance(c, 8)) doom(c, any_rank(c), 60);
         break;
     case LINK_NEED:
+        SHOW(c, "needs %u: %s", f->ranks, f->text);
         start_some(c, f->ranks + (uint32_t)rng_below(&c->rng, 2));
         break;
     case LINK_NOTE:
         take_note(c, &f->note);
+        break;
+    case LINK_END:
+        c->over = true;
+        c->finished = c->finished || f->code == PAWL_OK;
+        error_set(&c->failed, f->code, 0, "%s", f->text);
         break;
     default:
         fail_seed(c, "a frame that is not for a launcher");
@@ -226,6 +232,9 @@ static void hear(struct cluster *c, uint32_t rank, const uint8_t *frame, size_t 
     if (m.kind == MESSAGE_READY)
         bytes_clear(&p->readied), bytes_put(&p->readied, frame, size), p->ready = true;
     if (m.kind == MESSAGE_LEAVING) p->leaving = true;
+    if (m.kind != MESSAGE_BEAT)
+        SHOW(c, "from rank %u: kind %d view %llu version %llu", rank, (int)m.kind, (unsigned long long)m.view,
+             (unsigned long long)m.version);
     if (m.kind == MESSAGE_FAILED) hear_failed(c, rank, &m);
     if (c->conduct == NULL) return; /* the next one is told the state, not what led to it */
     if (m.kind == MESSAGE_MEASURED)

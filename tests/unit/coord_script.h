@@ -134,10 +134,10 @@ static inline bool script_has_rank(const struct coord_action *a) {
 }
 
 static inline const char *script_step(struct script *s, struct coord_event event) {
-    static const char *const names[] = {"FENCE",   "FIND",     "PLAN",        "GO",        "DECIDE", "SAVE",
-                                        "DURABLE", "FORGET",   "PREPARE_FOR", "PREPARE",   "KILL",   "LEAVE",
-                                        "FINISH",  "NEED",     "STOP",        "DECIDED",   "DIED",   "JOINED",
-                                        "LEFT",    "RESTORED", "SKIPPED",     "DURABLE_AT"};
+    static const char *const names[] = {
+        "FENCE",       "FIND",    "PLAN", "GO",       "DECIDE",  "SAVE", "DURABLE",   "FORGET",
+        "PREPARE_FOR", "PREPARE", "KILL", "LEAVE",    "FINISH",  "NEED", "STOP",      "DECIDED",
+        "DIED",        "JOINED",  "LEFT", "RESTORED", "SKIPPED", "LATE", "DURABLE_AT"};
     _Static_assert(sizeof names / sizeof names[0] == COORD_ACTION_COUNT, "a name for each action");
     event.now_ns = s->now_ns;
     const struct coord_action *a;

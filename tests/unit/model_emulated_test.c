@@ -174,6 +174,24 @@ static void assert_refused(void (*spoil)(struct stage_slot *slot, struct stage_s
     model_close(m);
 }
 
+static void float_sums_are_what_the_device_made_of_its_one_microbatch(void **state) {
+    (void)state;
+    struct model *m = model_open(), *exact = model_open();
+    for (uint32_t c = 0; c < CHUNKS; c++) m->places[0].stages[c]->sums = GRADSUM_FLOAT;
+    run_microbatch(m, 0, 1, 0);
+    run_microbatch(exact, 0, 1, 0);
+    uint64_t words = gradsum_words(GRADSUM_FLOAT, PARAMETERS);
+    for (uint32_t c = 0; c < CHUNKS; c++) {
+        const float *had = gradsum_at(GRADSUM_FLOAT, m->sums[c], 0);
+        assert_memory_equal(m->sums[c] + words, exact->sums[c] + PARAMETERS, GRADSUM_FOOTER_WORDS * 8);
+        int32_t x = exact->versions[c].exponents[0];
+        for (uint64_t i = 0; i < PARAMETERS; i++)
+            assert_true(had[i] == (float)ldexp((double)exact->sums[c][i], -x));
+    }
+    model_close(m);
+    model_close(exact);
+}
+
 static void take_other_input(struct stage_slot *slot, struct stage_slot *other) {
     move(slot->input, other->input);
 }
@@ -450,6 +468,7 @@ int main(void) {
         cmocka_unit_test(every_operation_takes_its_time_on_a_slow_worker_longer),
         cmocka_unit_test(a_message_is_not_there_before_its_send_time),
         cmocka_unit_test(without_a_unit_nothing_takes_time),
+        cmocka_unit_test(float_sums_are_what_the_device_made_of_its_one_microbatch),
         cmocka_unit_test(training_with_it_stays_finite_and_is_not_clipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -308,6 +308,32 @@ static void an_exponent_shift_halves_the_sums(void **state) {
     pipe_close(&p);
 }
 
+static void float_sums_are_those_of_the_exact_kind_but_for_rounding(void **state) {
+    (void)state;
+    struct pipe p = pipe_open(config_of(2, true, 0.0f), 1, 1);
+    struct pipe_batch b = pipe_take(&p, 0, 0);
+    struct stage *stage = p.stages[0];
+    pipe_forward(&p, &b);
+    pipe_input_grad(&p, &b);
+    pipe_weight_grad(&p, &b);
+    uint64_t words = gradsum_words(GRADSUM_FLOAT, stage->param_count);
+    int64_t *sums = calloc(words + GRADSUM_FOOTER_WORDS, 8);
+    stage->sums = GRADSUM_FLOAT;
+    stage->ops->weight_grad(stage, &p.versions[0], b.slots[0], sums, 0);
+    assert_memory_equal(sums + words, p.sums[0] + stage->param_count, GRADSUM_FOOTER_WORDS * 8);
+    const float *had = gradsum_at(GRADSUM_FLOAT, sums, 0);
+    for (uint32_t t = 0; t < stage->tensor_count; t++) {
+        const struct stage_tensor *tensor = &stage->tensors[t];
+        for (uint64_t i = tensor->offset; i < tensor->offset + tensor->count; i++) {
+            double wanted = ldexp((double)p.sums[0][i], -p.versions[0].exponents[t]);
+            if (fabs(wanted - (double)had[i]) > 1e-6 * fabs(wanted) + 1e-9)
+                fail_msg("%s: wanted %g, had %g", tensor->name, wanted, (double)had[i]);
+        }
+    }
+    free(sums);
+    pipe_close(&p);
+}
+
 static void initial_weights_are_gpt2s_in_any_cut(void **state) {
     (void)state;
     struct gpt_config c = {.layers = 4,
@@ -416,6 +442,7 @@ int main(void) {
         cmocka_unit_test(dropout_masks_follow_step_microbatch_and_seed),
         cmocka_unit_test(a_nan_in_a_weight_is_counted_and_never_summed),
         cmocka_unit_test(an_exponent_shift_halves_the_sums),
+        cmocka_unit_test(float_sums_are_those_of_the_exact_kind_but_for_rounding),
         cmocka_unit_test(initial_weights_are_gpt2s_in_any_cut),
         cmocka_unit_test(sizes_that_cannot_be_are_refused_by_name),
         cmocka_unit_test(a_text_of_another_shape_is_refused),

@@ -171,6 +171,41 @@ static void losses_add_up_and_a_bad_one_is_counted(void **state) {
     assert_int_equal(footer[GRADSUM_COUNT], 0);
 }
 
+static void float_sums_are_plain_additions_and_keep_what_is_not_finite(void **state) {
+    (void)state;
+    enum gradsum_kind kind = GRADSUM_FLOAT;
+    int64_t *words = calloc(gradsum_words(kind, COUNT) + 1, sizeof *words);
+    words[gradsum_words(kind, COUNT)] = -7; /* where the footer begins */
+    float *wanted = calloc(COUNT, sizeof *wanted), *mean = malloc(COUNT * sizeof *mean);
+    for (uint32_t p = 0; p < PARTS; p++) {
+        float *g = random_floats(COUNT, p, 3);
+        gradsum_add_float(gradsum_at(kind, words, 0), g, COUNT);
+        for (uint32_t i = 0; i < COUNT; i++) wanted[i] += g[i];
+        free(g);
+    }
+    assert_memory_equal(gradsum_at(kind, words, 0), wanted, COUNT * sizeof *wanted);
+    assert_int_equal(words[gradsum_words(kind, COUNT)], -7);
+    gradsum_mean_float(gradsum_at(kind, words, 0), mean, COUNT, PARTS);
+    for (uint32_t i = 0; i < COUNT; i++) assert_true(mean[i] == wanted[i] / (float)PARTS);
+    assert_true(gradsum_finite(mean, COUNT));
+    float bad = -INFINITY;
+    gradsum_add_float(gradsum_at(kind, words, COUNT - 1), &bad, 1);
+    gradsum_mean_float(gradsum_at(kind, words, 0), mean, COUNT, PARTS);
+    assert_true(gradsum_finite(mean, COUNT - 1) && !gradsum_finite(mean, COUNT));
+    free(words);
+    free(wanted);
+    free(mean);
+}
+
+static void sums_of_either_kind_lie_one_behind_the_other(void **state) {
+    (void)state;
+    int64_t words[4] = {0};
+    assert_int_equal(gradsum_words(GRADSUM_EXACT, 3), 3);
+    assert_int_equal(gradsum_words(GRADSUM_FLOAT, 3), 2);
+    assert_ptr_equal(gradsum_at(GRADSUM_EXACT, words, 3), words + 3);
+    assert_ptr_equal(gradsum_at(GRADSUM_FLOAT, words, 3), (float *)words + 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_number_is_rounded_to_the_nearest_even_multiple),
@@ -181,6 +216,8 @@ int main(void) {
         cmocka_unit_test(the_first_exponent_accepts_up_to_two_to_the_tenth),
         cmocka_unit_test(an_exponent_leaves_sixteen_bits_above_the_peak),
         cmocka_unit_test(losses_add_up_and_a_bad_one_is_counted),
+        cmocka_unit_test(float_sums_are_plain_additions_and_keep_what_is_not_finite),
+        cmocka_unit_test(sums_of_either_kind_lie_one_behind_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

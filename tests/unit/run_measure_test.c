@@ -75,11 +75,12 @@ static void a_report_reads_back_and_no_other_size_is_taken(void **state) {
                                .ns = {1, 2, 3, 4, 5, 6, 7},
                                .state_bytes = 1ull << 40,
                                .activation_bytes = 8,
-                               .input_bytes = 9},
+                               .input_bytes = 9,
+                               .peak_microbatches = 10},
                           back;
     struct bytes b = {0};
     measure_encode(&r, &b);
-    assert_int_equal(b.size, 11 * 8);
+    assert_int_equal(b.size, 12 * 8);
     assert_int_equal(measure_decode(b.data, b.size, &back, NULL), PAWL_OK);
     assert_memory_equal(&r, &back, sizeof r);
     assert_int_equal(measure_decode(b.data, b.size - 1, &back, NULL), PAWL_FORMAT);

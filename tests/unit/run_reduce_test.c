@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -53,19 +54,35 @@ struct node {
     struct part parts[CHUNKS];
 };
 
+/* How sums are made; with `coarse` numbers float sums are exact. And another order in which messages arrive.
+ */
+static enum gradsum_kind kind;
+static bool coarse;
+static uint64_t arrival;
+
 static int32_t exponents[CHUNKS][3] = {{30, 34, 28}, {30, 34, 28}, {28, 34, 30}};
+
+static int64_t *footer_of(struct part *p) { return p->sums + gradsum_words(kind, PARAMS); }
 
 static void contribute(struct part *p, uint64_t microbatch) {
     struct rng_stream rng = {p->stage.index * 1000 + microbatch};
     for (int t = 0; t < 3; t++) {
         const struct stage_tensor *tensor = &p->stage.tensors[t];
         float g[WTE_COUNT];
-        for (uint64_t i = 0; i < tensor->count; i++)
-            g[i] = (float)((double)(int32_t)rng_next(&rng) * 0x1p-33);
-        gradsum_add(p->sums + tensor->offset, g, tensor->count, exponents[p->stage.index][t],
-                    2 * CONTRIBUTIONS, p->sums + PARAMS);
+        for (uint64_t i = 0; i < tensor->count; i++) {
+            double value = (double)(int32_t)rng_next(&rng) * 0x1p-33;
+            g[i] = (float)(coarse ? round(value * 1024) / 1024 : value);
+        }
+        int64_t *footer = footer_of(p);
+        void *sum = gradsum_at(kind, p->sums, tensor->offset);
+        if (kind == GRADSUM_EXACT) {
+            gradsum_add(sum, g, tensor->count, exponents[p->stage.index][t], 2 * CONTRIBUTIONS, footer);
+        } else {
+            gradsum_add_float(sum, g, tensor->count);
+            gradsum_count(footer, 0);
+        }
     }
-    p->sums[PARAMS + GRADSUM_LOSS] += (int64_t)microbatch;
+    footer_of(p)[GRADSUM_LOSS] += (int64_t)microbatch;
 }
 
 static void node_open(struct node *n, struct netsim *sim, uint32_t ranks, uint32_t rank) {
@@ -79,7 +96,8 @@ static void node_open(struct node *n, struct netsim *sim, uint32_t ranks, uint32
                                   .tensors = chunk_tensors[c],
                                   .tensor_count = 3,
                                   .param_count = PARAMS,
-                                  .contributions = CONTRIBUTIONS};
+                                  .contributions = CONTRIBUTIONS,
+                                  .sums = kind};
         p->version = (struct version){.number = 5, .exponents = exponents[c]};
         reduce_init(&p->reduce, &p->stage, &n->peers, p->sums, p->grad);
     }
@@ -206,7 +224,7 @@ static void deal(struct node *nodes, const struct layout *l, const struct outcom
 /* want null: the outcome is taken into `out`. */
 static void run_case(uint64_t seed, const struct layout *l, const struct outcome *want, struct outcome *out) {
     struct rng_stream rng = {seed};
-    struct netsim *sim = netsim_new(seed, (struct netsim_config){1, 1000});
+    struct netsim *sim = netsim_new(seed ^ arrival, (struct netsim_config){1, 1000});
     struct node *nodes = calloc(l->ranks, sizeof *nodes);
     for (uint32_t r = 0; r < l->ranks; r++) node_open(&nodes[r], sim, l->ranks, r);
     introduce(nodes, l->ranks);
@@ -233,6 +251,10 @@ static struct outcome plain_outcome(void) {
     struct layout plain = {.ranks = CHUNKS, .held = {{true}, {false, true}, {false, false, true}}};
     struct outcome out;
     run_case(1, &plain, NULL, &out);
+    for (uint32_t c = 0; c < CHUNKS; c++) {
+        assert_int_equal(out.footer[c][GRADSUM_COUNT], 3 * CONTRIBUTIONS);
+        assert_int_equal(out.footer[c][GRADSUM_LOSS], CONTRIBUTIONS * (CONTRIBUTIONS - 1) / 2);
+    }
     return out;
 }
 
@@ -296,12 +318,63 @@ static void the_tied_embedding_sums_both_ends_and_the_middle_chunk_is_left_alone
     netsim_free(sim);
 }
 
+static int with_floats(void **state) {
+    (void)state;
+    kind = GRADSUM_FLOAT;
+    coarse = true;
+    return 0;
+}
+
+static int as_before(void **state) {
+    (void)state;
+    kind = GRADSUM_EXACT;
+    coarse = false;
+    arrival = 0;
+    return 0;
+}
+
+static void float_sums_do_not_depend_on_what_arrives_first(void **state) {
+    (void)state;
+    coarse = false;
+    struct layout l = {.ranks = 4, .held = {{true}, {true, true}, {true, false, true}, {true}}};
+    struct outcome want;
+    run_case(1, &l, NULL, &want);
+    for (arrival = 1; arrival < 100; arrival++) run_case(1, &l, &want, NULL);
+}
+
+static void a_float_sum_that_is_not_finite_is_counted_and_its_gradient_cleared(void **state) {
+    (void)state;
+    struct netsim *sim = netsim_new(1, (struct netsim_config){1, 1});
+    struct node n;
+    node_open(&n, sim, 1, 0);
+    struct layout all = {.ranks = 1, .held = {{true, true, true}}};
+    arm(&n, &all);
+    for (uint32_t c = 0; c < CHUNKS; c++) contribute(&n.parts[c], 0);
+    float bad = NAN;
+    gradsum_add_float(gradsum_at(kind, n.parts[1].sums, 40), &bad, 1);
+    struct rng_stream rng = {1};
+    run_all(&n, &all, sim, &rng);
+    for (uint32_t c = 0; c < CHUNKS; c++) {
+        assert_int_equal(n.parts[c].reduce.footer[GRADSUM_NONFINITE], c == 1);
+        assert_true((n.parts[c].grad[40] == 0) == (c == 1));
+    }
+    node_close(&n);
+    netsim_free(sim);
+}
+
+#define FLOATS(test) cmocka_unit_test_setup_teardown(test, with_floats, as_before)
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_distribution_over_any_holders_gives_the_same_bits),
         cmocka_unit_test(one_worker_may_hold_both_ends),
         cmocka_unit_test(an_end_whose_gradient_is_there_gives_the_embedding_to_the_other),
         cmocka_unit_test(the_tied_embedding_sums_both_ends_and_the_middle_chunk_is_left_alone),
+        FLOATS(any_distribution_over_any_holders_gives_the_same_bits),
+        FLOATS(one_worker_may_hold_both_ends),
+        FLOATS(an_end_whose_gradient_is_there_gives_the_embedding_to_the_other),
+        FLOATS(float_sums_do_not_depend_on_what_arrives_first),
+        FLOATS(a_float_sum_that_is_not_finite_is_counted_and_its_gradient_cleared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

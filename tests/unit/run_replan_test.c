@@ -218,6 +218,74 @@ static void too_few_say_how_many_more_it_takes(void **state) {
     run_close(&r);
 }
 
+/* Who is missing leaves its own role empty: a rank's number says where it is, as long as it can. */
+static void a_rank_that_is_missing_at_the_start_leaves_its_own_role_empty(void **state) {
+    (void)state;
+    struct run r;
+    run_open(&r, spec_of(3, 4, 6, PAWL_POLICY_RECYCLE), false);
+    r.there[1] = false;
+    const struct replan_plan *plan = fence(&r);
+    for (uint32_t i = 0; i < 12; i++) assert_int_equal(plan->rank_of_role[i], i == 1 ? NONE : i);
+    run_close(&r);
+}
+
+static void a_newcomer_goes_where_most_are_missing(void **state) {
+    (void)state;
+    struct run r;
+    run_open(&r, spec_of(3, 4, 6, PAWL_POLICY_RECYCLE), false);
+    fence(&r);
+    dies(&r, 0), dies(&r, 1), dies(&r, 5), dies(&r, 7);
+    r.there[12] = true;
+    assert_int_equal(fence(&r)->own[12], 1);
+    run_close(&r);
+}
+
+static void a_lost_stage_gets_whoever_has_its_chunk(void **state) {
+    (void)state;
+    for (uint32_t rank = 0; rank < 8; rank += 4) {
+        struct run r;
+        run_open(&r, spec_of(2, 4, 6, PAWL_POLICY_RECYCLE), false);
+        fence(&r);
+        dies(&r, 2), dies(&r, 6);
+        r.has[rank * 4 + 2] = true;
+        const struct replan_plan *plan = fence(&r);
+        assert_int_equal(plan->own[rank], 2);
+        assert_int_equal(plan->moves, 1);
+        run_close(&r);
+    }
+}
+
+/* Two pipelines of two stages; role 0 helps with chunk 1, which only rank 2, of its stage, has too. */
+static void a_helpers_role_goes_to_who_has_the_chunk(void **state) {
+    (void)state;
+    struct spec spec = spec_of(2, 2, 2, PAWL_POLICY_PAWL);
+    struct pawl_error e = {0};
+    struct ir_plan *ir = NULL;
+    struct replan_costs costs;
+    bool has[8] = {[0] = true, [3] = true, [4] = true, [5] = true, [7] = true};
+    struct replan_question q = {.has_state = has};
+    assert_int_equal(replan_costs_open(&costs, &spec, 4, &e), PAWL_OK);
+    assert_int_equal(ir_plan_new(2, 2, 2, &ir, &e), PAWL_OK);
+    assert_int_equal(ir_plan_hold(ir, 0, 1, &e), PAWL_OK);
+    uint32_t ranks[4] = {0, 1, 2, 3};
+    struct replan_cast cast = {.pipelines = 2, .stages = 2, .rank_of_role = ranks};
+    costs.rank[2].slow = 2; /* the plan was made for who is as fast */
+    replan_cast_keep_helpers(&cast, ir, &q, &costs);
+    assert_int_equal(ranks[0], 0);
+    costs.rank[2].slow = 1;
+    replan_cast_keep_helpers(&cast, ir, &q, &costs);
+    assert_int_equal(ranks[0], 2);
+    assert_int_equal(ranks[2], 0);
+    assert_int_equal(ranks[1], 1);
+    assert_int_equal(ranks[3], 3);
+    ranks[0] = 0, ranks[2] = 2;
+    assert_int_equal(ir_plan_hold(ir, 2, 1, &e), PAWL_OK); /* it is needed where it is */
+    replan_cast_keep_helpers(&cast, ir, &q, &costs);
+    assert_int_equal(ranks[0], 0);
+    ir_plan_free(ir);
+    replan_costs_close(&costs);
+}
+
 /* A coordinator that takes over knows no roles, only what the ranks hold. */
 static void who_holds_what_tells_the_roles_to_one_who_knows_none(void **state) {
     (void)state;
@@ -230,7 +298,11 @@ static void who_holds_what_tells_the_roles_to_one_who_knows_none(void **state) {
     memcpy(after.there, r.there, sizeof r.there);
     memcpy(after.has, r.has, sizeof r.has);
     const struct replan_plan *again = fence(&after);
-    for (uint32_t rank = 0; rank < r.ranks; rank++) assert_int_equal(again->own[rank], plan->own[rank]);
+    for (uint32_t rank = 0; rank < r.ranks; rank++) {
+        assert_int_equal(again->own[rank], plan->own[rank]);
+        bool at_home = role_of(plan, rank) == rank;
+        if (at_home) assert_int_equal(role_of(again, rank), rank);
+    }
     run_close(&after);
     run_close(&r);
 }
@@ -507,6 +579,30 @@ static void a_slow_rank_gets_fewer_micro_batches_after_three_reports(void **stat
     run_close(&r);
 }
 
+/* A factor between two steps does not go to and fro with every report. */
+static void a_slow_rank_is_judged_anew_only_by_a_whole_step(void **state) {
+    (void)state;
+    struct spec spec = spec_of(3, 1, 2, PAWL_POLICY_PAWL);
+    struct pawl_error e = {0};
+    struct replan_costs costs;
+    static const uint32_t own[3] = {0, 0, 0};
+    assert_int_equal(replan_costs_open(&costs, &spec, 3, &e), PAWL_OK);
+    struct measure_report m = {.ns = {1000000, 1000000, 1000000}};
+    for (uint32_t rank = 0; rank < 2; rank++) replan_costs_told(&costs, own, 3, rank, &m);
+    static const uint64_t tenths[] = {16, 16, 16, 17, 16, 17, 17, 17, 16, 17, 15};
+    for (size_t i = 0; i < sizeof tenths / sizeof tenths[0]; i++) {
+        m.ns[MEASURE_FORWARD] = m.ns[MEASURE_INPUT_GRAD] = m.ns[MEASURE_WEIGHT_GRAD] = tenths[i] * 100000;
+        replan_costs_told(&costs, own, 3, 2, &m);
+        assert_true(replan_slow(&costs, 2) == (i < 2 ? 1 : 1.5));
+    }
+    for (int i = 0; i < 3; i++) {
+        m.ns[MEASURE_FORWARD] = m.ns[MEASURE_INPUT_GRAD] = m.ns[MEASURE_WEIGHT_GRAD] = 3000000;
+        replan_costs_told(&costs, own, 3, 2, &m);
+    }
+    assert_true(replan_slow(&costs, 2) == 3);
+    replan_costs_close(&costs);
+}
+
 static void without_leave_to_replan_nothing_is_better(void **state) {
     (void)state;
     struct spec spec = spec_of(4, 4, 16, PAWL_POLICY_PAWL);
@@ -618,6 +714,10 @@ int main(void) {
         cmocka_unit_test(who_has_the_chunk_already_is_who_moves),
         cmocka_unit_test(a_stage_that_lost_all_gets_somebody),
         cmocka_unit_test(too_few_say_how_many_more_it_takes),
+        cmocka_unit_test(a_rank_that_is_missing_at_the_start_leaves_its_own_role_empty),
+        cmocka_unit_test(a_newcomer_goes_where_most_are_missing),
+        cmocka_unit_test(a_lost_stage_gets_whoever_has_its_chunk),
+        cmocka_unit_test(a_helpers_role_goes_to_who_has_the_chunk),
         cmocka_unit_test(who_holds_what_tells_the_roles_to_one_who_knows_none),
         cmocka_unit_test(who_is_one_too_many_is_a_spare_and_fills_the_next_hole),
         cmocka_unit_test(a_newcomer_takes_the_role_whose_chunk_it_has),
@@ -630,6 +730,7 @@ int main(void) {
         cmocka_unit_test(measured_costs_give_seconds_and_are_used_once_all_have_told),
         cmocka_unit_test(what_is_mere_noise_is_not_measured),
         cmocka_unit_test(a_slow_rank_gets_fewer_micro_batches_after_three_reports),
+        cmocka_unit_test(a_slow_rank_is_judged_anew_only_by_a_whole_step),
         cmocka_unit_test(without_leave_to_replan_nothing_is_better),
         cmocka_unit_test(noise_changes_no_plan),
         cmocka_unit_test(a_new_process_in_a_place_is_judged_anew),

@@ -234,6 +234,7 @@ static struct spec random_spec(struct rng_stream *r) {
     s.optimizer.clip_norm = random_real(r, 0, 1e30);
     s.optimizer.warmup_steps = rng_below(r, UINT64_C(1) << 53);
     s.optimizer.decay_steps = rng_below(r, 1000);
+    s.optimizer.sums = (enum gradsum_kind)rng_below(r, GRADSUM_KIND_COUNT);
     s.save.every = rng_below(r, 1000);
     s.save.in_flight = 1 + (uint32_t)rng_below(r, CKPT_IN_FLIGHT_MAX);
     s.save.keep = 1 + (uint32_t)rng_below(r, CKPT_KEEP_MAX);

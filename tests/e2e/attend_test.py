@@ -1,0 +1,353 @@
+"""A run that goes on while machines come, go, hang and die: its final weights are those of the undisturbed run.
+
+Standard library only. Needs PAWL_BUILD_DIR."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+from runs import LONG, PAWL, SOURCE, STEPS, TIMEOUT, RunCase
+
+MANY = 150  # steps: long enough for something to happen meanwhile
+
+
+def coordinator_points():
+    text = (SOURCE / "src/base/fault.def").read_text()
+    return re.findall(r'^X\(\w+, "([^"]+)", COORD\)', text, re.M)
+
+
+class Attend(RunCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.wanted = {}
+
+    def want(self, **changes):
+        """The report of the undisturbed run of these settings."""
+        key = tuple(sorted(changes.items()))
+        if key not in self.wanted:
+            self.wanted[key] = self.reference(**changes)
+        return self.wanted[key]
+
+    def same_weights(self, folder, **changes):
+        got = self.report(folder)
+        self.assertEqual(got["final_step"], self.want(**changes)["final_step"])
+        self.assertEqual(got["weights_sha256"], self.want(**changes)["weights_sha256"])
+        return got
+
+    # ---- the coordinator
+
+    def test_a_coordinator_killed_at_any_moment_is_replaced_and_costs_no_bits(self):
+        points = coordinator_points()
+        self.assertGreaterEqual(len(points), 5)
+        for point in points:
+            with self.subTest(point=point):
+                spec, folder = self.spec()
+                # What is passed only at a fence needs one.
+                self.run_pawl(spec, "--inject", f"coord@3:{point}", "--inject", "kill:1@4")
+                got = self.same_weights(folder)
+                self.assertEqual(got["coordinator_restarts"], 1)
+                self.assertEqual(got["failures"], 1)
+
+    def test_a_coordinator_and_a_worker_killed_at_once_cost_no_bits(self):
+        for rank in range(4):
+            with self.subTest(rank=rank):
+                spec, folder = self.spec()
+                self.run_pawl(spec, "--inject", "coord@3", "--inject", f"kill:{rank}@4:iteration")
+                got = self.same_weights(folder)
+                self.assertEqual((got["coordinator_restarts"], got["failures"]), (1, 1))
+
+    def test_a_coordinator_that_is_stopped_is_replaced_after_the_timeout(self):
+        spec, folder = self.spec(steps=MANY, timeout=1)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 3)
+        os.kill(self.status(folder)["coordinator_pid"], signal.SIGSTOP)
+        self.finish(run)
+        got = self.same_weights(folder, steps=MANY)
+        self.assertEqual((got["coordinator_restarts"], got["failures"]), (1, 0))
+        self.assertEqual(len(self.events(folder, "coordinator_silent")), 1)
+
+    def test_coordinators_that_die_again_and_again_without_a_step_end_the_run_and_it_says_so(self):
+        spec, folder = self.spec(steps=100000, timeout=60)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 1)
+        state = self.status(folder)
+        for worker in state["workers"]:  # nobody computes: no step
+            os.kill(worker["pid"], signal.SIGSTOP)
+        killed = set()
+        while run.poll() is None:
+            try:
+                pid = self.status(folder)["coordinator_pid"]
+            except AssertionError:
+                break  # it has ended
+            if pid != 0 and pid not in killed:
+                killed.add(pid)
+                os.kill(pid, signal.SIGKILL)
+        errors = self.finish(run, expect=70)
+        self.assertIn("coordinator", errors.strip().splitlines()[-1])
+        self.assertIn("without a step in between", errors.strip().splitlines()[-1])
+
+    # ---- joins
+
+    def test_a_worker_that_joins_after_a_death_takes_part_again(self):
+        spec, folder = self.spec(steps=MANY)
+        run = self.start(spec, "--quiet", "--inject", "kill:1@5")
+        self.await_event(run, folder, "worker_lost")
+        joined = self.join(folder)
+        self.await_event(run, folder, "joined")
+        self.await_that(run, lambda: any(e["live"] == 4 for e in self.events(folder, "step")[-1:]))
+        self.finish(run)
+        self.assertEqual(joined.wait(TIMEOUT), 0)
+        got = self.same_weights(folder, steps=MANY)
+        self.assertEqual((got["failures"], got["joins"]), (1, 1))
+
+    def test_a_run_grows_beyond_its_start_and_the_weights_stay_the_same(self):
+        spec, folder = self.spec(steps=MANY)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 2)
+        joined = self.join(folder, "-n", "2")
+        self.await_event(run, folder, "joined", 2)
+        pipelines = self.await_that(run, lambda: {w["pipeline"] for w in self.training(folder)})
+        self.finish(run)
+        self.assertEqual(joined.wait(TIMEOUT), 0)
+        self.assertEqual(self.same_weights(folder, steps=MANY)["joins"], 2)
+        self.assertIn(2, pipelines, "no third pipeline was made")
+
+    def test_a_join_beyond_the_places_is_refused(self):
+        spec, folder = self.spec(steps=100000)
+        run = self.start(spec, "--quiet", "--set", "parallel.pipelines_max=2")
+        self.await_step(run, folder, 1)
+        done = self.command("join", folder, expect=75)
+        self.assertIn("all 4 places are taken", done.stderr.splitlines()[-1])
+        run.send_signal(signal.SIGTERM)
+        self.finish(run)
+
+    def test_a_joined_worker_that_dies_is_done_without(self):
+        spec, folder = self.spec(steps=MANY)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 2)
+        joined = self.join(folder, "-n", "2")
+        self.await_event(run, folder, "joined", 2)
+        self.kill(folder, 4)
+        self.await_event(run, folder, "worker_lost")
+        self.finish(run)
+        self.assertNotEqual(joined.wait(TIMEOUT), 0)
+        self.assertEqual(self.same_weights(folder, steps=MANY)["failures"], 1)
+
+    def test_what_joins_a_folder_without_a_run_is_told_so(self):
+        for command in (["join"], ["stop"], ["status"], ["drain"]):
+            arguments = [*command, self.root] + (["3"] if command == ["drain"] else [])
+            done = self.command(*arguments, expect=66)
+            self.assertIn(f"no run is going on in {self.root}", done.stderr.splitlines()[-1])
+
+    # ---- leaves
+
+    def test_a_drained_worker_leaves_and_nothing_is_lost(self):
+        spec, folder = self.spec(steps=MANY)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 2)
+        done = self.command("drain", folder, 1)
+        self.assertIn("worker 1 has left", done.stdout)
+        self.assertNotIn(1, [w["rank"] for w in self.status(folder)["workers"]])
+        self.assertIn("no worker 1", self.command("drain", folder, 1, expect=64).stderr)
+        self.finish(run)
+        got = self.same_weights(folder, steps=MANY)
+        self.assertEqual((got["leaves"], got["failures"], got["iterations_redone"]), (1, 0, 0))
+
+    def test_sigterm_to_a_worker_is_a_leave(self):
+        spec, folder = self.spec(steps=MANY)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 2)
+        self.kill(folder, 2, signal.SIGTERM)
+        self.await_event(run, folder, "left")
+        self.finish(run)
+        got = self.same_weights(folder, steps=MANY)
+        self.assertEqual((got["leaves"], got["failures"]), (1, 0))
+
+    def test_sigterm_to_a_joined_worker_is_a_leave_and_its_command_ends_well(self):
+        spec, folder = self.spec(steps=MANY)
+        run = self.start(spec, "--quiet", "--inject", "kill:1@3")
+        self.await_event(run, folder, "worker_lost")
+        joined = self.join(folder)
+        self.await_event(run, folder, "joined")
+        joined.send_signal(signal.SIGTERM)
+        self.assertEqual(joined.wait(TIMEOUT), 0)
+        self.finish(run)
+        got = self.same_weights(folder, steps=MANY)
+        self.assertEqual((got["joins"], got["leaves"], got["failures"]), (1, 1, 1))
+
+    def test_a_worker_that_cannot_be_missed_takes_the_run_along_saved(self):
+        spec, folder = self.spec(pipelines=1, microbatches=6, steps=100000)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 2)
+        self.command("drain", folder, 0)
+        self.finish(run)
+        got = self.report(folder)
+        self.assertLess(got["final_step"], 100000)
+        self.assertEqual(got["last_durable_step"], got["final_step"])
+
+    # ---- the end on request
+
+    def test_the_stop_file_saves_and_ends_and_is_removed(self):
+        spec, folder = self.spec(steps=MANY)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 2)
+        (folder / "STOP").touch()
+        self.finish(run)
+        stopped = self.report(folder)
+        self.assertLess(stopped["final_step"], MANY)
+        self.assertEqual(stopped["last_durable_step"], stopped["final_step"])
+        self.assertFalse((folder / "STOP").exists())
+        self.run_pawl(spec)
+        self.same_weights(folder, steps=MANY)
+
+    def test_the_stop_command_does_the_same(self):
+        spec, folder = self.spec(steps=MANY)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 2)
+        self.command("stop", folder)
+        self.finish(run)
+        self.assertEqual(self.report(folder)["last_durable_step"], self.report(folder)["final_step"])
+        self.run_pawl(spec)
+        self.same_weights(folder, steps=MANY)
+
+    def test_a_grace_that_cannot_hold_a_save_is_told_beforehand_and_leaves_the_newest_durable_step(self):
+        spec, folder = self.spec(steps=MANY, timeout=60, failure=", grace_s: 0.05")
+        run = self.start(spec, "--inject", "slow:0@5:3000")
+        self.await_event(run, folder, "grace_too_short")
+        run.send_signal(signal.SIGTERM)
+        errors = self.finish(run, expect=75)
+        self.assertIn("failure.grace_s is 0.05, but an iteration takes", errors)
+        last = errors.strip().splitlines()[-1]
+        self.assertRegex(last, r"failure.grace_s\) is over; the newest durable step is \d+$")
+        self.run_pawl(spec)
+        got = self.same_weights(folder, steps=MANY)
+        self.assertGreaterEqual(got["resumed_from"], int(last.split()[-1]))
+
+    # ---- hangs
+
+    def test_a_stopped_worker_leaves_a_file_that_says_what_everybody_was_doing(self):
+        spec, folder = self.spec(steps=MANY, timeout=1)
+        run = self.start(spec)
+        self.await_step(run, folder, 3)
+        pid = self.pid_of(folder, 2)
+        os.kill(pid, signal.SIGSTOP)
+        event = self.await_event(run, folder, "evidence")
+        errors = self.finish(run)
+        self.assertIn(f"what every worker was doing: {folder}/evidence-1.txt", errors)
+        text = pathlib.Path(event["file"]).read_text()
+        for rank in range(4):
+            self.assertRegex(text, rf"(?m)^worker {rank}: pid \d+, pipeline \d, stage \d, phase step, ")
+        part = text[text.index("worker 2: pid"):text.index("worker 3: pid")]
+        self.assertIn(f"pid {pid},", part)
+        self.assertIn("state T", part)
+        self.assertIn("it was stopped", part)
+        others = text.replace(part, "")
+        self.assertGreaterEqual(others.count("last instruction: "), 6)  # from outside, and their own word
+        self.assertGreaterEqual(others.count("(main)"), 3)
+        self.assertFalse((folder / ".stacks").exists())
+        self.assertEqual(self.same_weights(folder, steps=MANY)["failures"], 1)
+
+    # ---- a stage without a replica
+
+    def test_a_stage_wiped_out_is_restored_and_what_was_lost_is_said(self):
+        spec, folder = self.spec(steps=MANY, every=40)
+        run = self.start(spec, "--inject", "kill:1@50", "--inject", "kill:3@50")
+        errors = self.finish(run)
+        got = self.same_weights(folder, steps=MANY)
+        self.assertEqual((got["restores"], got["failures"]), (1, 2))
+        event = self.events(folder, "restored")[0]
+        self.assertEqual(got["lost_iterations"], event["lost_iterations"])
+        self.assertGreater(got["lost_seconds"], 0)
+        self.assertRegex(errors, rf"restored step {event['step']}: {event['lost_iterations']} iterations \(\d+\.\d s of "
+                                 r"work\) are done again")
+
+    def test_a_stage_wiped_out_again_and_again_without_a_save_ends_and_says_so(self):
+        spec, folder = self.spec(steps=100000, every=0, pipelines=1, microbatches=6, failure=", restarts: 2")
+        run = self.start(spec, "--quiet")
+        for times in range(1, 4):
+            victim = self.await_that(run, lambda: [w["pid"] for w in self.training(folder) if w["stage"] == 1])
+            os.kill(victim[0], signal.SIGKILL)
+            if times < 3:
+                self.await_event(run, folder, "restored", times)
+        errors = self.finish(run, expect=70)
+        self.assertIn("failure.restarts", errors.strip().splitlines()[-1])
+        self.assertIn("2 returns to a durable step", errors.strip().splitlines()[-1])
+
+    def test_too_few_workers_are_waited_for_and_one_that_joins_ends_the_wait(self):
+        spec, folder = self.spec(steps=MANY, pipelines=1, microbatches=6, failure=", restarts: 1, wait_s: 250")
+        run = self.start(spec, "--quiet", "--inject", "kill:1@5")
+        self.await_event(run, folder, "restored")
+        self.finish(run)
+        self.same_weights(folder, steps=MANY, pipelines=1, microbatches=6)
+
+    # ---- respawn
+
+    def test_a_dead_worker_is_started_again_as_often_as_is_allowed(self):
+        spec, folder = self.spec(steps=MANY, failure=", respawn: 1")
+        run = self.start(spec, "--quiet", "--inject", "kill:1@5")
+        self.await_event(run, folder, "joined")
+        self.finish(run)
+        got = self.same_weights(folder, steps=MANY)
+        self.assertEqual((got["failures"], got["joins"]), (1, 1))
+        self.assertEqual(len(self.events(folder, "worker_started")), 1)
+
+    def test_a_worker_that_dies_soon_after_it_came_is_held_off_longer_each_time(self):
+        spec, folder = self.spec(steps=100000, failure=", respawn: 4")
+        run = self.start(spec, "--quiet", "--inject", "kill:1@5")
+        for times in range(1, 4):
+            self.await_event(run, folder, "joined", times)
+            self.kill(folder, 1)
+            self.await_event(run, folder, "held_off", times)
+        run.send_signal(signal.SIGTERM)
+        self.finish(run)
+        self.assertEqual([e["seconds"] for e in self.events(folder, "held_off")], [1, 2, 4])
+
+    # ---- status
+
+    def test_status_shows_who_is_there_and_since_when_nobody_got_on(self):
+        spec, folder = self.spec(steps=100000)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 2)
+        state = self.status(folder)
+        self.assertEqual((state["steps"], state["places"], state["live"]), (100000, 8, 4))
+        self.assertEqual([w["rank"] for w in state["workers"]], [0, 1, 2, 3])
+        self.assertEqual({(w["pipeline"], w["stage"]) for w in state["workers"]}, {(0, 0), (0, 1), (1, 0), (1, 1)})
+        for worker in state["workers"]:
+            self.assertEqual((worker["state"], worker["phase"]), ("training", "step"))
+            self.assertGreaterEqual(worker["progress_age_s"], 0)
+        text = self.command("status", folder).stdout
+        self.assertRegex(text, r"^step \d+ of 100000, durable \d+ \(\d+\.\d s ago\), 4 workers in 8 places\n")
+        self.assertEqual(len(re.findall(r"(?m)^ +\d+ +\d+ +training +\d:\d ", text)), 4)
+        run.send_signal(signal.SIGTERM)
+        self.finish(run)
+        self.assertFalse((folder / "admin.sock").exists())
+
+    def test_only_the_owner_may_ask(self):
+        spec, folder = self.spec(steps=100000)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 1)
+        self.assertEqual((folder / "admin.sock").stat().st_mode & 0o777, 0o600)
+        run.send_signal(signal.SIGTERM)
+        self.finish(run)
+
+    # ---- usage
+
+    def test_bad_arguments_are_named(self):
+        for arguments, word in ((["join"], "arguments are missing"), (["join", "a", "b"], '"b"'),
+                                (["join", "a", "-n", "0"], '"0"'), (["drain", "a"], "RUN_DIR RANK"),
+                                (["drain", "a", "x"], '"x"'), (["stop", "a", "--nosuch"], '"--nosuch"'),
+                                (["status", "a", "--json=1"], '"--json=1"')):
+            done = self.command(*arguments, expect=64)
+            self.assertIn(word, done.stderr.splitlines()[-1])
+        for command in ("join", "drain", "stop", "status"):
+            self.assertIn(f"Usage: pawl {command}", self.command(command, "--help").stdout)
+            self.assertIn(f"Usage: pawl {command}", self.command("help", command).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
