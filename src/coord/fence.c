@@ -96,7 +96,7 @@ static void take_over(struct coord *c) {
     }
     if (c->has_durable && c->durable > c->final) c->has_durable = false; /* it turned out to be damaged */
     if (c->stopping && c->running_once && c->final < c->target) c->target = c->final + 1;
-    c->optimistic = false;
+    c->optimistic = coord_first_optimistic(c);
     for (uint32_t rank = 0; rank < c->config.ranks; rank++) {
         const struct coord_rank *r = &c->ranks[rank];
         bool has_final = false;
@@ -105,7 +105,7 @@ static void take_over(struct coord *c) {
             has_final = has_final || (holding->answered && holding->answer.version == c->final);
         }
         if (!has_final) continue;
-        c->optimistic = c->optimistic || r->optimistic;
+        c->optimistic = c->optimistic || (r->optimistic && !c->config.barrier);
         if (r->shift > c->shift) c->shift = r->shift;
     }
 }
