@@ -275,6 +275,8 @@ static void growth_ends_where_the_spec_says(void **state) {
     assert_int_equal(fence(&r)->ir->pipelines, 2);
     run_close(&r);
     assert_int_equal(replan_pipelines(&spec, 1), 1); /* never below the spec's */
+    spec.parallel.microbatches = 100;
+    assert_int_equal(replan_pipelines(&spec, 100), 3); /* never above */
 }
 
 static void a_join_is_told_beforehand_which_chunk_it_will_hold(void **state) {
