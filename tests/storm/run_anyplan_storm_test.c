@@ -3,7 +3,8 @@
  * for no reason. What the planner asks of workers is a small part of what plans can say; here they do all of
  * it, under kills, cuts and takeovers, and their bits are compared all the time.
  *
- * The definitions below stand in for run/replan: the linker finds them first. The rest is run_storm_test.c. */
+ * The definitions below stand in for run/replan: the linker finds them first. The rest is run_storm_test.c.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -27,8 +27,7 @@ static void check_bits(struct cluster *c, uint32_t rank) {
         const struct version *base = worker_version(p->worker, k);
         if (base == NULL || base->number + 1 == p->compared[k]) continue;
         if (base->number > c->spec.run.steps) fail_seed(c, "a version beyond the last one");
-        if (base->number + 1 < p->compared[k])
-            fail_seed(c, "a worker went back behind a final version");
+        if (base->number + 1 < p->compared[k]) fail_seed(c, "a worker went back behind a final version");
         check_version(c, worker_stage(p->worker, k), base);
         p->compared[k] = base->number + 1;
     }
