@@ -19,11 +19,11 @@ static void check_version(const struct cluster *c, const struct stage *stage, co
 
 static void check_bits(struct cluster *c, uint32_t rank) {
     struct place *p = &c->places[rank];
-    if (p->worker != NULL && p->worker->go.restore && p->worker->go.view != p->restored) {
-        p->restored = p->worker->go.view; /* whatever it had of any chunk is undone */
+    if (p->worker->go.restore && p->worker->go.view != p->restored) { /* only such a GO leads back */
+        p->restored = p->worker->go.view;
         memset(p->compared, 0, c->chunks * sizeof *p->compared);
     }
-    for (uint32_t k = 0; k < c->chunks && p->worker != NULL; k++) {
+    for (uint32_t k = 0; k < c->chunks; k++) {
         const struct version *base = worker_version(p->worker, k);
         if (base == NULL || base->number + 1 == p->compared[k]) continue;
         if (base->number > c->spec.run.steps) fail_seed(c, "a version beyond the last one");

@@ -34,7 +34,7 @@ struct place {
     int64_t stopped_until;
     int64_t start_at;   /* the launcher starts one here then; 0: it does not */
     uint64_t *compared; /* [chunks] newest version whose bits were compared, + 1 */
-    uint64_t restored;  /* view of the last return to a durable step that it heard of */
+    uint64_t restored;  /* view of the last GO that led back */
 };
 
 struct queue { /* of encoded frames */
@@ -213,7 +213,6 @@ static void start_worker(struct cluster *c, uint32_t rank) {
     p->stopped_until = 0;
     p->restored = 0;
     memset(p->compared, 0, c->chunks * sizeof *p->compared);
-    p->restored = 0;
     struct worker_env env = {
         .net = p->net, .channel = p->theirs, .context = c, .open_own = open_own, .open_all = open_all};
     assert_int_equal(worker_new(&env, &p->worker, NULL), PAWL_OK);

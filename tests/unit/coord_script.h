@@ -97,7 +97,7 @@ static inline void script_tail(const struct coord_action *a, char *out, size_t s
         snprintf(out, size, " view=%llu i=%llu %s %g %s", view, iteration, verdict, (double)a->clip, next);
         return;
     case COORD_SAVE:
-        snprintf(out, size, " v=%llu chunk %u %u/%u", version, a->chunk, a->part, a->parts);
+        snprintf(out, size, " v=%llu %u/%u", version, a->part, a->parts);
         return;
     case COORD_PREPARE:
         snprintf(out, size, " v=%llu chunk %u from %u", version, a->chunk, a->peer);
@@ -145,6 +145,7 @@ static inline const char *script_step(struct script *s, struct coord_event event
     s->text[0] = 0;
     for (size_t i = 0, end; i < count; i = end) {
         char tail[900], other[900];
+        if (a[i].kind == COORD_SAVE) assert_int_equal(a[i].chunk, s->own[a[i].rank]);
         script_tail(&a[i], tail, sizeof tail);
         script_say(s, "%s%s", i > 0 ? "; " : "", names[a[i].kind]);
         if (script_has_rank(&a[i])) script_say(s, "[%u", a[i].rank);
@@ -334,7 +335,13 @@ static inline const char *script_iterate(struct script *s, uint64_t iteration, d
     return said;
 }
 
-/* Every member answers the fence, holding the gradient or none. */
+/* The last answer to a fence was given; returns what the plan that is asked for causes. */
+static inline const char *script_go(struct script *s, const char *said) {
+    if (strstr(said, "PLAN view=") == NULL) fail_msg("wanted a plan to be asked for, had: %s", said);
+    return script_planned(s);
+}
+
+/* Every member answers the fence, holding the gradient or none; returns what the plan causes. */
 static inline const char *script_fence_all(struct script *s, uint64_t version, double norm2) {
     const char *said = "";
     for (uint32_t rank = 0; rank < s->config.ranks; rank++) {
@@ -343,7 +350,7 @@ static inline const char *script_fence_all(struct script *s, uint64_t version, d
         said = s->own[rank] == UINT32_MAX ? script_fenced_empty(s, rank)
                                           : script_fenced(s, rank, version, norm2);
     }
-    return said;
+    return script_go(s, said);
 }
 
 /* What the last GO says of each pair that is held. */
