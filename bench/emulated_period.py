@@ -13,7 +13,7 @@ the machine's cores that all processes together used. A table in Markdown on the
 import argparse
 import random
 
-from kit.emulated import Job, go_first
+from kit.emulated import Job, Stretch, go_first
 
 SHAPES = [(8, 4, 8), (4, 8, 16), (16, 2, 4)]
 FAILURES = 4
@@ -40,9 +40,8 @@ def measure(build, shape, options):
               parallel__schedule=options.schedule)
     kills = [(rank, STEPS_A_PLAN * (i + 1) + 1) for i, rank in enumerate(dead)]
     log = job.run(STEPS_A_PLAN * (failures + 1), kills)
-    stretches = [s for s in log.stretches if len(s.times) >= STEPS_A_PLAN // 2]
     ratios = []
-    for stretch in stretches:
+    for stretch in filter(Stretch.is_measured, log.stretches):
         promised, executed = stretch.plan["period_s"], stretch.period_s()
         ratios.append(executed / promised)
         print(f"| {shape[0]}x{shape[1]} | {shape[2]} | {shape[0] * shape[1] - stretch.plan['live']} | "

@@ -40,10 +40,11 @@ class Stretch:
         self.plan = plan
         self.times = []
 
+    def is_measured(self):
+        return len(self.times) >= STEADY_AFTER + 4
+
     def period_s(self):
         steady = self.times[STEADY_AFTER:]
-        if len(steady) < 3:
-            raise RuntimeError(f"only {len(steady)} steady steps under view {self.plan.get('view')}")
         return (steady[-1] - steady[0]) / (len(steady) - 1)
 
 

@@ -7,7 +7,9 @@
  * row.
  *
  * Suspicion kills one rank per view: the most accused, so that a rank cut off from everybody, which
- * accuses everybody, falls itself. The fence that follows forgets the rest. */
+ * accuses everybody, falls itself. The fence that follows forgets the rest. A fence because nothing moved is
+ * another chance: as they stop, workers tell whom they have not heard in that view (run/worker_greet.c), and
+ * again the most accused falls, before anything is planned. */
 #include "coord/state.h"
 
 void coord_progress(struct coord *c, uint32_t rank) {
@@ -85,7 +87,8 @@ void coord_on_suspect(struct coord *c, const struct coord_event *event) {
         coord_stop(c, PAWL_INTERNAL, "a suspicion of a rank that cannot be a peer");
         return;
     }
-    if (c->phase != PHASE_RUNNING || !c->members[event->peer]) return;
+    bool counts = c->phase == PHASE_RUNNING || (c->phase == PHASE_FENCING && c->idle_fence);
+    if (!counts || !c->members[event->peer]) return;
     for (size_t i = 0; i < c->suspicion_count; i++) {
         struct coord_suspicion *old = &c->suspicions[i];
         if (old->rank != event->rank || old->peer != event->peer) continue;
@@ -147,6 +150,18 @@ static void judge_suspicions(struct coord *c) {
     c->suspicion_count = kept;
 }
 
+/* Whom the others have not heard in a view in which nothing moved, told as they stop. */
+bool coord_silent_dies(struct coord *c) {
+    uint32_t worst = c->config.ranks;
+    for (size_t i = 0; i < c->suspicion_count; i++) {
+        uint32_t peer = c->suspicions[i].peer;
+        if (c->members[peer] && (worst == c->config.ranks || worse(c, peer, worst))) worst = peer;
+    }
+    if (!c->idle_fence || worst == c->config.ranks) return false;
+    coord_death(c, worst, false, "its peers hear nothing from it");
+    return true;
+}
+
 static int64_t stall_limit(const struct coord *c, const struct coord_rank *r) {
     int64_t step = c->config.stall_ns[COORD_WORK_STEP], work = c->config.stall_ns[r->work];
     return work > step ? work : step;
@@ -186,6 +201,7 @@ static void judge_idleness(struct coord *c) {
         return;
     }
     c->idle_fences++;
+    c->idle = true;
     c->fence_now = true;
 }
 

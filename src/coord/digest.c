@@ -71,7 +71,8 @@ uint64_t coord_digest(const struct coord *c) {
     uint64_t digest = 0;
     const bool flags[] = {c->has_durable,  c->optimistic, c->recovering, c->ever_started, c->begin,
                           c->running_once, c->restoring,  c->stopping,   c->with_leaving, c->whole,
-                          c->replan,       c->needing,    c->begun,      c->forgiven,     c->late};
+                          c->replan,       c->needing,    c->begun,      c->forgiven,     c->late,
+                          c->idle,         c->idle_fence};
     const uint64_t words[] = {(uint64_t)c->phase, c->view,
                               c->final,           c->target,
                               c->found,           c->durable,

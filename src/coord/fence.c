@@ -12,6 +12,8 @@ void coord_fence_start(struct coord *c) {
     c->phase = PHASE_FENCING;
     c->fence_at = c->now_ns;
     c->suspicion_count = 0;
+    c->idle_fence = c->idle;
+    c->idle = false;
     c->restoring = c->whole = c->replan = false;
     if (c->recovering) coord_saves_drop(c);
     for (uint32_t rank = 0; rank < c->config.ranks; rank++) {
@@ -283,5 +285,9 @@ void coord_fence_advance(struct coord *c) {
     }
     if (c->phase == PHASE_STARTING && can_start(c)) coord_fence_start(c);
     if (c->phase == PHASE_NEEDING && count_at(c, PLACE_READY) > 0) coord_fence_start(c);
-    if (c->phase == PHASE_FENCING && all_fenced(c)) fence_end(c);
+    if (c->phase != PHASE_FENCING || !all_fenced(c)) return;
+    if (coord_silent_dies(c))
+        coord_fence_start(c);
+    else
+        fence_end(c);
 }

@@ -119,6 +119,8 @@ struct coord {
     int32_t shift;          /* of iteration `final` */
     uint32_t save_failures; /* failed writes of the last version */
     uint32_t idle_fences;   /* in a row */
+    bool idle;              /* the next fence is because nothing moved ... */
+    bool idle_fence;        /* ... and so is the one under way */
 
     bool recovering;   /* a takeover whose first fence has not been answered by all */
     bool ever_started; /* some rank */
@@ -254,6 +256,7 @@ void coord_save_close(struct coord_save *save);
 /* ---- detect.c ---- */
 void coord_on_exit(struct coord *c, const struct coord_event *event);
 void coord_on_suspect(struct coord *c, const struct coord_event *event);
+bool coord_silent_dies(struct coord *c); /* all have answered a fence: true: another one is needed */
 void coord_on_beat(struct coord *c, const struct coord_event *event);
 void coord_on_tick(struct coord *c);
 /* Declare a rank that is there dead; its process is killed unless it has exited. The fence follows in

@@ -35,6 +35,7 @@ enum net_kind {
     NET_SUMS,       /* reduce-scatter: pipeline = sender, stage = sender's stage, micro-batch = group */
     NET_REDUCED,    /* all-gather: pipeline = sender, stage = sender's stage, micro-batch = group */
     NET_STATE,      /* what a peer lacks after a failure */
+    NET_GREETING,   /* pipeline and stage = sender's rank: that it can be heard in this view */
     NET_KIND_COUNT
 };
 

@@ -6,10 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "run/admin.h"
+
+#define ANSWER_S 10
 
 static pawl_code connect_to(const char *run_dir, int *out, struct pawl_error *e) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -44,8 +47,11 @@ static pawl_code read_all(int fd, uint8_t *data, size_t size, struct pawl_error 
     while (size > 0) {
         ssize_t n = recv(fd, data, size, 0);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return error_set(e, PAWL_PEER_LOST, errno, "reading the launcher's answer");
-        if (n == 0) return error_set(e, PAWL_PEER_LOST, 0, "the run has ended");
+        if (n < 0 && errno == EAGAIN)
+            return error_set(e, PAWL_TIMEOUT, 0, "the launcher has not answered within %d s", ANSWER_S);
+        if (n < 0 && errno != ECONNRESET)
+            return error_set(e, PAWL_PEER_LOST, errno, "reading the launcher's answer");
+        if (n <= 0) return error_set(e, PAWL_PEER_LOST, 0, "the run has ended");
         data += n;
         size -= (size_t)n;
     }
@@ -82,6 +88,15 @@ static pawl_code receive_frame(int fd, uint8_t **data, struct admin_frame *f, st
     return code == PAWL_OK ? admin_decode(*data, size, f, e) : code;
 }
 
+/* A drain takes as long as it takes; others are answered at once, by a launcher that is not stopped. */
+static pawl_code limit_wait(int fd, const struct admin_frame *request, struct pawl_error *e) {
+    struct timeval limit = {.tv_sec = ANSWER_S};
+    if (request->kind == ADMIN_DRAIN) return PAWL_OK;
+    return setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0
+               ? PAWL_OK
+               : error_set(e, PAWL_IO, errno, "asking the launcher");
+}
+
 pawl_code admin_ask(const char *run_dir, const struct admin_frame *request, char **text,
                     struct pawl_error *e) {
     int fd = -1;
@@ -89,6 +104,7 @@ pawl_code admin_ask(const char *run_dir, const struct admin_frame *request, char
     struct admin_frame f;
     *text = NULL;
     pawl_code code = connect_to(run_dir, &fd, e);
+    if (code == PAWL_OK) code = limit_wait(fd, request, e);
     if (code == PAWL_OK) code = send_frame(fd, request, e);
     if (code == PAWL_OK) code = receive_frame(fd, &data, &f, e);
     if (code == PAWL_OK && f.kind != ADMIN_REPLY)

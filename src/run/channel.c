@@ -157,6 +157,8 @@ static void read_available(struct channel *c) {
 
 /* Size of the next frame without its length; false: it has not come as a whole. */
 static bool next_frame(const struct channel *c, uint32_t *size) {
+    *size = 0;
+    if (c->in.size == c->in_at) return false;
     struct reader r = reader_of(c->in.data + c->in_at, c->in.size - c->in_at);
     *size = reader_u32(&r);
     return !r.failed && (*size > MESSAGE_BYTES_MAX || *size <= r.size - r.at);

@@ -230,7 +230,8 @@ static pawl_code start_look(struct launch *l, struct pawl_error *e) {
 
 /* Returns without a newer durable step in between are counted: what comes again each time is no machine. */
 static bool may_restore(struct launch *l) {
-    if (l->restoring) return true; /* still the same one: nobody has begun since */
+    if (l->restoring) return true;                /* still the same one: nobody has begun since */
+    if (l->find_below != UINT64_MAX) return true; /* an older step each time: that ends */
     l->restoring = true;
     bool newer = l->has_durable && l->report.last_durable_step > l->restores_at;
     if (newer) l->restores = 0;
@@ -245,9 +246,8 @@ void find_begin(struct launch *l, uint64_t view) {
     }
     struct launch_find *f = l->find;
     struct pawl_error e;
-    bool asked_again = f->view == view;
     f->view = view;
-    if (f->running || asked_again) return;
+    if (f->running) return; /* it is made again for this view when it ends */
     if (!may_restore(l)) {
         error_set(&e, PAWL_STAGE_LOST, 0,
                   "a stage has lost every replica again, after %u returns to a durable step without a newer "

@@ -3,7 +3,6 @@
  * A death is passed on as soon as anything shows it: the end of the channel, which a dying process closes, or
  * its pidfd. What the worker had said before goes first. The place is free when the process is gone. */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,10 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,9 +25,6 @@
 
 /* Grace for a worker that was told to finish. */
 #define END_NS 10000000000
-
-/* Descriptor that a worker and a coordinator find their channel on. */
-#define CHILD_FD 3
 
 pawl_code fleet_watch(struct launch *l, int fd, enum launch_watch what, uint32_t which,
                       struct pawl_error *e) {
@@ -48,28 +41,6 @@ static void block_signals(bool block) {
     sigprocmask(block ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
-static pawl_code find_program(struct launch *l, struct pawl_error *e) {
-    const char *given = l->options->worker_program;
-    if (given != NULL && strlen(given) >= sizeof l->program)
-        return error_set(e, PAWL_ARGUMENT, 0, "the worker's program has too long a path");
-    if (given != NULL) {
-        memcpy(l->program, given, strlen(given) + 1);
-        return PAWL_OK;
-    }
-    ssize_t n = readlink("/proc/self/exe", l->program, sizeof l->program - 1);
-    if (n <= 0) return error_set(e, PAWL_IO, errno, "cannot tell the running program");
-    l->program[n] = 0;
-    return PAWL_OK;
-}
-
-static void set_worker_environment(const struct launch *l) {
-    /* One BLAS thread a worker, also for a library built without the call that says so. */
-    setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    setenv("OMP_NUM_THREADS", "1", 1);
-    if (l->spec.net.transport[0] != 0) setenv("PAWL_TRANSPORT", l->spec.net.transport, 1);
-    if (l->witness.folder[0] != 0) setenv("PAWL_EVIDENCE", l->witness.folder, 1);
-}
-
 pawl_code fleet_init(struct launch *l, struct pawl_error *e) {
     l->workers = calloc(l->ranks, sizeof *l->workers);
     if (l->workers == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %u workers", l->ranks);
@@ -84,10 +55,9 @@ pawl_code fleet_init(struct launch *l, struct pawl_error *e) {
     l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (l->epoll_fd < 0 || l->signal_fd < 0) return error_set(e, PAWL_IO, errno, "cannot watch for events");
     pawl_code code = fleet_watch(l, l->signal_fd, WATCH_SIGNAL, 0, e);
-    if (code == PAWL_OK) code = find_program(l, e);
-    if (code != PAWL_OK) return code;
     witness_open(l);
-    set_worker_environment(l);
+    if (code == PAWL_OK) code = fleet_prepare(l, e);
+    if (code != PAWL_OK) return code;
     spec_print(&l->spec, &l->spec_text);
     bytes_put_u8(&l->spec_text, 0);
     return l->spec_text.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the spec") : PAWL_OK;
@@ -110,59 +80,7 @@ void fleet_close(struct launch *l) {
     block_signals(false);
 }
 
-/* --- processes --- */
-
-/* In the child, between fork and exec: only calls that are safe there. */
-static void become(const char *program, const char *command, int fd, pid_t parent) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(70); /* the launcher died before the line above */
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    if (fd == CHILD_FD) {
-        if (fcntl(fd, F_SETFD, 0) < 0) _exit(71);
-    } else if (dup2(fd, CHILD_FD) < 0) {
-        _exit(71);
-    }
-    execl(program, program, command, "3", (char *)NULL);
-    _exit(127);
-}
-
-void fleet_signal(const struct launch_process *p, int signal) {
-    if (p->pid > 0 && p->pidfd >= 0) syscall(SYS_pidfd_send_signal, p->pidfd, signal, NULL, 0);
-}
-
-void fleet_forget(struct launch_process *p) {
-    channel_close(p->channel);
-    if (p->pidfd >= 0) close(p->pidfd);
-    *p = (struct launch_process){.pidfd = -1};
-}
-
-pawl_code fleet_spawn(struct launch *l, const char *command, struct launch_process *out,
-                      struct pawl_error *e) {
-    int ends[2];
-    *out = (struct launch_process){.pidfd = -1};
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-        return error_set(e, PAWL_IO, errno, "no control channel for a %s", command);
-    pid_t parent = getpid(), pid = fork();
-    if (pid == 0) become(l->program, command, ends[1], parent);
-    int err = errno;
-    close(ends[1]);
-    if (pid < 0) {
-        close(ends[0]);
-        return error_set(e, PAWL_IO, err, "cannot start a %s", command);
-    }
-    out->pid = pid;
-    out->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    pawl_code code = out->pidfd < 0 ? error_set(e, PAWL_IO, errno, "cannot watch a %s", command)
-                                    : channel_open_fd(ends[0], &out->channel, e);
-    if (code == PAWL_OK) return code;
-    close(ends[0]);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    fleet_forget(out);
-    return code;
-}
+/* --- taking a place --- */
 
 static pawl_code send_faults(struct launch *l, uint32_t rank, struct pawl_error *e) {
     const struct inject *fault;
@@ -262,6 +180,11 @@ static void tell_gone(struct launch *l, uint32_t rank) {
     relay_say(l, &(struct link_frame){.kind = LINK_EXIT, .rank = rank});
 }
 
+static void end_lingering(struct launch *l, uint32_t rank, int64_t now_ns) {
+    struct launch_worker *w = &l->workers[rank];
+    if (w->gone && w->process.pid > 0 && now_ns >= w->linger_ns) fleet_signal(&w->process, SIGKILL);
+}
+
 static void receive(struct launch *l, uint32_t rank) {
     struct launch_worker *w = &l->workers[rank];
     while (w->process.channel != NULL && !w->gone) {
@@ -278,8 +201,10 @@ static void receive(struct launch *l, uint32_t rank) {
         }
         if (code != PAWL_PEER_LOST) fleet_kill(l, rank, "sent malformed bytes");
         tell_gone(l, rank);
-        /* Closed, though the process may linger: it cannot be told anything any more. */
-        fleet_signal(&w->process, SIGKILL);
+        /* Closed, though the process may linger: it cannot be told anything any more. One that was told to
+         * leave gets its time. */
+        w->linger_ns = clock_now_ns() + (w->left ? END_NS : 0);
+        end_lingering(l, rank, clock_now_ns());
     }
 }
 
@@ -354,6 +279,7 @@ static bool flush(struct launch *l) {
 
 static void tick(struct launch *l) {
     int64_t now = clock_now_ns();
+    for (uint32_t r = 0; r < l->ranks; r++) end_lingering(l, r, now);
     relay_tick(l, now);
     places_tick(l, now);
     stop_tick(l, now);
@@ -402,7 +328,7 @@ void fleet_end(struct launch *l, bool wait) {
     for (uint32_t r = 0; r < l->ranks; r++) {
         struct launch_worker *w = &l->workers[r];
         if (w->process.pid <= 0) continue;
-        end_process(l, &w->process, wait && w->finishing, end_ns);
+        end_process(l, &w->process, wait && (w->finishing || w->left), end_ns);
         reap(l, r, false);
     }
     struct launch_process *c = &l->relay.process;

@@ -83,7 +83,7 @@ static void hear_beat(struct launch *l, uint32_t rank, const struct message *m) 
     w->busy = m->busy;
     w->work = m->work;
     w->at = m->at;
-    tell_progress(l, rank);
+    tell_progress(l, rank, false);
 }
 
 static void hear_leaving(struct launch *l, uint32_t rank) {
@@ -103,6 +103,7 @@ static void hear_prepared(struct launch *l, uint32_t rank, const struct message 
 
 static void hear_measured(struct launch *l, uint32_t rank, const struct message *m) {
     struct measure_report *r = &l->measured[rank];
+    if (l->workers[rank].stage != m->chunk) return; /* of a chunk that it helps with */
     if (measure_decode(m->data, m->data_bytes, r, NULL) != PAWL_OK) *r = (struct measure_report){0};
 }
 
@@ -116,6 +117,9 @@ void hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size
     case MESSAGE_READY:
         keep(&l->workers[rank].readied, frame, size);
         hear_ready(l, rank, &m);
+        break;
+    case MESSAGE_REDUCED:
+        tell_progress(l, rank, true);
         break;
     case MESSAGE_BEAT:
         hear_beat(l, rank, &m);

@@ -93,11 +93,11 @@ static void fill(struct launch *l, int64_t now_ns) {
 }
 
 void places_need(struct launch *l, uint32_t count, const char *why) {
-    uint32_t starting = 0, there = 0; /* starting: came already, and will be ready */
+    uint32_t starting = 0, there = 0; /* starting: came already, and will take part */
     for (uint32_t r = 0; r < l->ranks; r++) {
         bool here = !is_empty(l, r) && !l->workers[r].gone;
         there += here;
-        starting += here && !l->workers[r].ready;
+        starting += here && !l->workers[r].member;
     }
     if (there == 0 && count < spec_ranks(&l->spec))
         count = spec_ranks(&l->spec); /* all lost: as at the start */

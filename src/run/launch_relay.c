@@ -225,6 +225,7 @@ void relay_tick(struct launch *l, int64_t now_ns) {
     int64_t limit_ns = (int64_t)(l->spec.failure.timeout_s * 1e9);
     if (now_ns - r->looked_ns > limit_ns / 2) r->heard_ns = now_ns;
     r->looked_ns = now_ns;
+    relay_say(l, &(struct link_frame){.kind = LINK_BEAT});
     if (r->process.pid <= 0 || now_ns - r->heard_ns <= limit_ns) return;
     progress_begin(l->progress, "coordinator_silent");
     progress_end(l->progress, "the coordinator has said nothing for %.1f s: it is ended",

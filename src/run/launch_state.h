@@ -1,6 +1,7 @@
 /* What the launcher holds, shared by its files:
  *   launch.c        a call: set up, run, digest, reports
  *   launch_fleet.c  processes and the loop around them
+ *   launch_process.c how one is started
  *   launch_relay.c  the coordinator's process, and the frames between it and the workers
  *   launch_places.c which places are taken: respawn, need, joins, flapping
  *   launch_find.c   the newest durable step
@@ -9,7 +10,9 @@
  *   launch_witness.c the evidence file when a worker hangs
  *   launch_hear.c   what workers say, as far as it is logged
  *   launch_faults.c faults that are injected
- *   launch_tell.c   what the coordinator notes, and all that is said and counted
+ *   launch_note.c   what the coordinator notes: counted and said
+ *   launch_view.c   what is learned from messages passed on
+ *   launch_tell.c   what else is said
  * One thread owns all of it. */
 #ifndef RUN_LAUNCH_STATE_H
 #define RUN_LAUNCH_STATE_H
@@ -54,6 +57,7 @@ struct launch_worker {
     bool finishing;           /* was sent FINISH */
     bool missed;              /* was a member when it ended, and no coordinator has noticed */
     bool spoiled;             /* failed because of what it was to load, not by itself */
+    int64_t linger_ns;        /* gone: is ended by force from then on */
     struct bytes hello;       /* its ADDRESS frame, for a coordinator that takes over */
     struct bytes readied;     /* its READY frame, likewise */
     uint32_t pipeline, stage; /* its role by the last GO; LAUNCH_NONE: none */
@@ -154,16 +158,19 @@ struct launch {
     struct pawl_error save_failure;
 };
 
+/* launch_process.c */
+pawl_code fleet_prepare(struct launch *l, struct pawl_error *e); /* program and environment of children */
+pawl_code fleet_spawn(struct launch *l, const char *command, struct launch_process *out,
+                      struct pawl_error *e);
+void fleet_signal(const struct launch_process *p, int signal); /* nothing when there is no process */
+void fleet_forget(struct launch_process *p);                   /* closes its descriptors */
+
 /* launch_fleet.c */
 pawl_code fleet_init(struct launch *l, struct pawl_error *e);
 pawl_code fleet_run(struct launch *l, struct pawl_error *e); /* from start to l->over or a failure */
 void fleet_end(struct launch *l, bool wait);                 /* no process is left */
 void fleet_close(struct launch *l);
 pawl_code fleet_watch(struct launch *l, int fd, enum launch_watch what, uint32_t which, struct pawl_error *e);
-pawl_code fleet_spawn(struct launch *l, const char *command, struct launch_process *out,
-                      struct pawl_error *e);
-void fleet_signal(const struct launch_process *p, int signal); /* nothing when there is no process */
-void fleet_forget(struct launch_process *p);                   /* closes its descriptors */
 pawl_code fleet_start_worker(struct launch *l, uint32_t rank, struct pawl_error *e);
 /* A process that is not a child takes a place. Takes over pidfd and channel, also on failure. */
 pawl_code fleet_adopt(struct launch *l, uint32_t rank, const struct launch_process *p, struct pawl_error *e);
@@ -211,6 +218,8 @@ void witness_tick(struct launch *l, int64_t now_ns);
 
 /* launch_hear.c */
 void hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size);
+/* Ends an event that was begun: the first of failing saves is told, and kept as the cause. */
+void tell_save_failed(struct launch *l, uint32_t rank, pawl_code code, const char *why);
 
 /* launch_admin.c */
 void admin_open(struct launch *l); /* without it the run goes on, and says so */
@@ -223,15 +232,19 @@ void admin_tick(struct launch *l, int64_t now_ns);
 pawl_code faults_open(struct launch *l, struct pawl_error *e);
 void faults_at(struct launch *l, enum fault_point point);
 
+/* launch_note.c */
+void tell_note(struct launch *l, const struct conduct_note *n);
+void tell_missed(struct launch *l); /* deaths that no coordinator lived to notice */
+
+/* launch_view.c */
+void tell_passed(struct launch *l, const struct message *m, const uint32_t *ranks, uint32_t count);
+/* After a GO: the first beat that shows work, or (`surely`) a message that comes of it. */
+void tell_progress(struct launch *l, uint32_t rank, bool surely);
+
 /* launch_tell.c */
 uint32_t tell_live(const struct launch *l);
-void tell_note(struct launch *l, const struct conduct_note *n);
-void tell_save_failed(struct launch *l, uint32_t rank, pawl_code code, const char *why);
 void tell_start(struct launch *l);
-void tell_passed(struct launch *l, const struct message *m, const uint32_t *ranks, uint32_t count);
-void tell_missed(struct launch *l);                          /* deaths that no coordinator lived to notice */
 void tell_exit(struct launch *l, uint32_t rank, int status); /* status -1: unknown */
-void tell_progress(struct launch *l, uint32_t rank);         /* the first beat that shows work after a GO */
 /* A worker that left at the end; only a crash is worth a line. */
 void tell_leaving(struct launch *l, uint32_t rank, int status);
 /* What the user should know when the workers are gone: changed data, a run that is not at its last step. */

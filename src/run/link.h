@@ -29,7 +29,8 @@ enum link_kind {
     LINK_FIND, /* view */
     LINK_NEED, /* ranks, text */
     LINK_NOTE, /* note */
-    LINK_BEAT, /* the coordinator is alive: silence is answered by a new one */
+    LINK_BEAT, /* both ways. The coordinator is alive: silence is answered by a new one. The launcher is:
+                  while it is stopped, nobody can be heard, and the coordinator judges nobody */
     LINK_END,  /* finished (code OK), or stopped: code, text */
     LINK_KIND_END
 };

@@ -22,6 +22,11 @@
 #define TICK_NS_MIN     5000000
 #define TICK_NS_MAX     50000000
 
+/* The launcher beats every 50 ms. Silent for longer, it is stopped, and its workers seem silent with it; when
+ * it is back, what they said meanwhile comes first. */
+#define LAUNCHER_NS 200000000
+#define CALM_NS     200000000
+
 /* Time to hand over the last frame when the run has ended. */
 #define END_NS 5000000000
 
@@ -29,7 +34,9 @@ struct coordinator {
     struct channel *link;
     struct spec spec;
     struct conduct *conduct; /* null until HELLO */
-    int64_t tick_ns, beat_due_ns;
+    int64_t tick_ns;
+    int64_t heard_ns; /* of the launcher */
+    int64_t calm_ns;  /* nobody is judged before */
     struct inject_self *faults;
 };
 
@@ -145,6 +152,7 @@ static pawl_code add_fault(struct coordinator *c, const struct link_frame *f, st
 static pawl_code handle(struct coordinator *c, const struct link_frame *f, struct pawl_error *e) {
     int64_t now = clock_now_ns();
     if (f->kind == LINK_HELLO) return hello(c, f, e);
+    if (f->kind == LINK_BEAT) return PAWL_OK;
     if (c->conduct == NULL || f->kind >= LINK_TO)
         return error_set(e, PAWL_FORMAT, 0, "link: frame of kind %d is not for a coordinator%s", (int)f->kind,
                          c->conduct == NULL ? " before its hello" : "");
@@ -191,6 +199,7 @@ static pawl_code receive(struct coordinator *c, struct pawl_error *e) {
         struct link_frame f;
         pawl_code code = channel_receive_frame(c->link, &data, &size, &got, e);
         if (code != PAWL_OK || !got) return code;
+        c->heard_ns = clock_now_ns();
         code = link_decode(data, size, &f, e);
         if (code == PAWL_OK) code = handle(c, &f, e);
         link_frame_close(&f);
@@ -206,16 +215,22 @@ static void wait_for_news(const struct coordinator *c, int64_t until_ns) {
     poll(&fd, 1, left > 0 ? (int)(left / 1000000) + 1 : 0);
 }
 
+static void tick(struct coordinator *c, int64_t now) {
+    if (now - c->heard_ns > LAUNCHER_NS) c->calm_ns = now + CALM_NS;
+    if (c->conduct != NULL && now >= c->calm_ns) conduct_tick(c->conduct, now);
+    say(c, &(struct link_frame){.kind = LINK_BEAT});
+}
+
 static pawl_code run(struct coordinator *c, struct pawl_error *e) {
     int64_t next_tick = 0;
     c->tick_ns = TICK_NS_MAX;
+    c->heard_ns = clock_now_ns();
     while (running(c)) {
         pawl_code code = receive(c, e);
         if (code != PAWL_OK) return code;
         int64_t now = clock_now_ns();
         if (now >= next_tick) {
-            if (c->conduct != NULL) conduct_tick(c->conduct, now);
-            say(c, &(struct link_frame){.kind = LINK_BEAT});
+            tick(c, now);
             next_tick = now + c->tick_ns;
         }
         if (running(c)) wait_for_news(c, next_tick);

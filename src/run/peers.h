@@ -16,7 +16,9 @@ enum peers_owner {
     PEERS_REDUCE,
     PEERS_REDUCE_SEND,
     PEERS_STATE,
-    PEERS_STATE_SEND
+    PEERS_STATE_SEND,
+    PEERS_GREETING, /* own: the rank it is from */
+    PEERS_GREETING_SEND
 };
 static inline uint64_t peers_cookie(enum peers_owner owner, uint64_t own) {
     return (uint64_t)owner << 56 | own;

@@ -11,29 +11,6 @@
  * nobody moves any more, or here. */
 #define TRIES 3u
 
-/* Of the likely next failures as many are planned ahead as the cache holds beside what is in use. */
-#define NEXT_MAX (REPLAN_KEPT_MAX - 16u)
-
-struct replan {
-    struct spec spec;
-    uint32_t ranks, stages;
-    struct replan_costs costs;
-    struct replan_ahead *ahead; /* null: no thread */
-    struct replan_cache cache;  /* without it */
-    /* The plan in use: */
-    uint32_t *role_of_rank; /* [ranks] */
-    uint32_t *own;          /* [ranks] */
-    bool *candidates;       /* [ranks] with a role, or spare */
-    bool *asked;            /* [ranks] of the last question */
-    uint64_t asked_generation;
-    bool *holds; /* [ranks * stages] */
-    struct replan_cast cast;
-    struct ir_plan *ir;  /* null: there is none yet */
-    uint64_t generation; /* of the costs for which ahead works, or for which it was compared */
-    uint32_t decided;    /* iterations since */
-    uint32_t looked;     /* iterations since ahead was told what to do */
-};
-
 /* ---- life ---- */
 
 static pawl_code no_memory(const struct replan *r, struct pawl_error *e) {
@@ -75,7 +52,7 @@ void replan_free(struct replan *r) {
     replan_cache_close(&r->cache);
     replan_costs_close(&r->costs);
     replan_cast_close(&r->cast);
-    ir_plan_free(r->ir);
+    replan_answer_close(&r->in_use);
     free(r->role_of_rank);
     free(r->own);
     free(r->candidates);
@@ -128,19 +105,68 @@ static pawl_code answer(struct replan *r, const struct replan_cast *cast, struct
     return code;
 }
 
-static bool any_slow(const struct replan *r, const struct replan_cast *cast) {
+/* Some rank is not like the others. */
+static bool any_special(const struct replan *r, const struct replan_cast *cast) {
+    uint32_t first = IR_NONE;
     for (uint32_t i = 0; i < cast->pipelines * cast->stages; i++) {
         uint32_t rank = cast->rank_of_role[i];
-        double slow = rank == IR_NONE ? 1 : replan_slow(&r->costs, rank);
-        if (slow < 1 || slow > 1) return true;
+        if (rank == IR_NONE) continue;
+        if (first == IR_NONE) first = rank;
+        if (!replan_alike(&r->costs, first, rank)) return true;
     }
     return false;
 }
+
+/* ---- the same roles as before ---- */
+
+static bool plays_the_same(const struct replan *r, const struct replan_cast *cast) {
+    size_t roles = (size_t)cast->pipelines * cast->stages;
+    return r->in_use.ir != NULL && cast->pipelines == r->cast.pipelines &&
+           memcmp(cast->rank_of_role, r->cast.rank_of_role, roles * sizeof *cast->rank_of_role) == 0;
+}
+
+pawl_code replan_compare(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
+                         struct pawl_error *e) {
+    struct replan_request q = {0};
+    struct replan_budget budget = {.in_use = r->in_use.ir};
+    bool changed = r->made != r->costs.generation, ahead;
+    pawl_code code = replan_request_make(cast, &r->costs, &q, e);
+    if (code == PAWL_OK) code = find_kept(r, &q, out, &ahead, e);
+    bool compared = code == PAWL_OK && out->former > 0;
+    if (changed && !compared && (code == PAWL_OK || code == PAWL_NOT_FOUND)) {
+        replan_answer_close(out);
+        code = replan_ask(&r->spec, &q, &budget, out, e);
+        if (code == PAWL_OK) keep_copy(r, &q, out);
+    }
+    replan_request_close(&q);
+    return code;
+}
+
+/* The plan in use stays, unless another is better in earnest: a fence for something else is no occasion to
+ * copy state. */
+static pawl_code stay_or_change(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
+                                struct pawl_error *e) {
+    pawl_code code = replan_compare(r, cast, out, e);
+    if (code == PAWL_MEMORY) return code;
+    if (code == PAWL_OK && replan_answer_better(out)) return code;
+    double period = out->former, unit_s = out->unit_s;
+    replan_answer_close(out);
+    code = replan_answer_copy(&r->in_use, out, e);
+    if (code == PAWL_OK && period > 0) out->period = period, out->unit_s = unit_s;
+    return code;
+}
+
+/* ---- from roles to a plan ---- */
 
 /* The planner's answer for the cast, which plays it afterwards. */
 static pawl_code settle(struct replan *r, const struct replan_question *q, struct replan_cast *cast,
                         struct replan_answer *out, bool *ahead, struct pawl_error *e) {
     *ahead = true;
+    if (plays_the_same(r, cast)) {
+        pawl_code code = stay_or_change(r, cast, out, e);
+        if (code != PAWL_OK || out->move_count == 0) return code;
+        replan_answer_close(out); /* better with moves: as for anybody else */
+    }
     for (uint32_t i = 0; i < TRIES; i++) {
         bool before = *ahead;
         replan_answer_close(out);
@@ -148,22 +174,22 @@ static pawl_code settle(struct replan *r, const struct replan_question *q, struc
         if (code != PAWL_OK) return code;
         *ahead = *ahead && before;
         replan_cast_move(cast, out->moves, out->move_count, q, &r->costs);
-        if (out->move_count == 0 || !any_slow(r, cast)) break;
+        if (out->move_count == 0 || !any_special(r, cast)) break;
     }
     replan_cast_keep_helpers(cast, out->ir, q, &r->costs);
     return PAWL_OK;
 }
 
-static uint32_t count_candidates(const struct replan *r, const struct replan_question *q) {
+uint32_t replan_count(const struct replan *r, const struct replan_question *q) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < r->ranks; i++) count += q->candidates[i];
     return count;
 }
 
-static pawl_code cast_for(struct replan *r, const struct replan_question *q, struct replan_cast *out,
+pawl_code replan_cast_for(const struct replan *r, const struct replan_question *q, struct replan_cast *out,
                           struct pawl_error *e) {
     struct replan_casting in = {.ranks = r->ranks,
-                                .pipelines = replan_pipelines(&r->spec, count_candidates(r, q)),
+                                .pipelines = replan_pipelines(&r->spec, replan_count(r, q)),
                                 .stages = r->stages,
                                 .question = q,
                                 .role_of_rank = r->role_of_rank};
@@ -221,7 +247,7 @@ static pawl_code make(struct replan *r, const struct replan_question *q, struct 
     struct replan_cast cast = {0};
     struct replan_answer a = {0};
     bool ahead = false;
-    pawl_code code = cast_for(r, q, &cast, e);
+    pawl_code code = replan_cast_for(r, q, &cast, e);
     if (code == PAWL_OK) code = settle(r, q, &cast, &a, &ahead, e);
     if (code == PAWL_OK) code = to_plan(r, &cast, &a, out, e);
     if (code == PAWL_OK) (*out)->ahead = ahead;
@@ -232,7 +258,7 @@ static pawl_code make(struct replan *r, const struct replan_question *q, struct 
 
 pawl_code replan_make(struct replan *r, const struct replan_question *q, struct replan_plan **out,
                       uint32_t *need, struct pawl_error *e) {
-    uint32_t count = count_candidates(r, q);
+    uint32_t count = replan_count(r, q);
     *out = NULL;
     *need = count < r->stages ? r->stages - count : 0;
     if (*need > 0)
@@ -261,123 +287,4 @@ pawl_code replan_join(struct replan *r, uint32_t rank, const struct replan_quest
     replan_plan_free(plan);
     free(candidates);
     return code;
-}
-
-/* ---- the plan in use, and what may come after it ---- */
-
-static void add_job(struct replan *r, const struct replan_cast *cast, enum replan_job_kind kind,
-                    struct replan_job *jobs, uint32_t *count) {
-    struct replan_job *j = &jobs[*count];
-    struct pawl_error e;
-    *j = (struct replan_job){.kind = kind};
-    pawl_code code = replan_request_make(cast, &r->costs, &j->request, &e);
-    if (code == PAWL_OK && kind != REPLAN_JOB_NEXT) code = ir_plan_copy(r->ir, &j->in_use, &e);
-    if (code == PAWL_OK)
-        ++*count;
-    else
-        replan_job_close(j);
-}
-
-/* Without `rank`, as the next fence would ask. */
-static void add_next(struct replan *r, uint32_t rank, struct replan_job *jobs, uint32_t *count) {
-    struct replan_question q = {.candidates = r->candidates, .has_state = r->holds};
-    struct replan_cast cast = {0};
-    struct pawl_error e;
-    r->candidates[rank] = false;
-    bool enough = count_candidates(r, &q) >= r->stages;
-    if (enough && cast_for(r, &q, &cast, &e) == PAWL_OK) add_job(r, &cast, REPLAN_JOB_NEXT, jobs, count);
-    r->candidates[rank] = true;
-    replan_cast_close(&cast);
-}
-
-/* Is it better now, what comes next, and a longer search. */
-static void look_ahead(struct replan *r) {
-    uint32_t count = 0;
-    struct replan_job *jobs = calloc(NEXT_MAX + 2, sizeof *jobs);
-    r->generation = r->costs.generation;
-    r->looked = 0;
-    if (jobs == NULL) return;
-    if (r->spec.parallel.replan) add_job(r, &r->cast, REPLAN_JOB_COMPARE, jobs, &count);
-    for (uint32_t i = 0; i < r->ranks && count <= NEXT_MAX; i++)
-        if (r->candidates[i]) add_next(r, i, jobs, &count);
-    if (r->spec.parallel.replan && r->spec.parallel.schedule >= PAWL_POLICY_ADAPTIVE)
-        add_job(r, &r->cast, REPLAN_JOB_SEARCH, jobs, &count);
-    replan_ahead_work(r->ahead, jobs, count);
-}
-
-/* Keeps the roles, and what they were made of. */
-static pawl_code remember(struct replan *r, const struct replan_plan *p, struct pawl_error *e) {
-    uint32_t roles = p->ir->pipelines * p->ir->stages;
-    struct replan_cast cast = {.pipelines = p->ir->pipelines, .stages = r->stages};
-    struct ir_plan *ir = NULL;
-    cast.rank_of_role = malloc(roles * sizeof *cast.rank_of_role);
-    pawl_code code = cast.rank_of_role != NULL ? ir_plan_copy(p->ir, &ir, e) : no_memory(r, e);
-    if (code != PAWL_OK) {
-        free(cast.rank_of_role);
-        return code;
-    }
-    memcpy(cast.rank_of_role, p->rank_of_role, roles * sizeof *cast.rank_of_role);
-    replan_cast_close(&r->cast);
-    ir_plan_free(r->ir);
-    r->cast = cast;
-    r->ir = ir;
-    return PAWL_OK;
-}
-
-void replan_used(struct replan *r, const struct replan_plan *p) {
-    struct pawl_error e;
-    for (uint32_t i = 0; i < r->ranks; i++) {
-        if (r->own[i] != p->own[i]) r->costs.rank[i].told = false; /* what it told was of another chunk */
-        r->own[i] = p->own[i];
-        r->role_of_rank[i] = UINT32_MAX;
-    }
-    for (uint32_t i = 0; i < p->ir->pipelines * p->ir->stages; i++)
-        if (p->rank_of_role[i] != UINT32_MAX) r->role_of_rank[p->rank_of_role[i]] = i;
-    memcpy(r->holds, p->holds, (size_t)r->ranks * r->stages * sizeof *r->holds);
-    memcpy(r->candidates, r->asked, r->ranks * sizeof *r->candidates);
-    r->generation = r->asked_generation;
-    r->decided = 0;
-    bool known = remember(r, p, &e) == PAWL_OK;
-    if (known && r->ahead != NULL) look_ahead(r);
-}
-
-void replan_measured(struct replan *r, uint32_t rank, const struct measure_report *m) {
-    replan_costs_told(&r->costs, r->own, r->ranks, rank, m);
-}
-
-void replan_exited(struct replan *r, uint32_t rank) { replan_costs_forget(&r->costs, rank); }
-
-/* Without the thread: asked here, once for every change of the costs. */
-static bool better_now(struct replan *r) {
-    struct replan_request q = {0};
-    struct replan_answer a = {0};
-    struct replan_budget budget = {.in_use = r->ir};
-    struct pawl_error e;
-    bool better = false;
-    r->generation = r->costs.generation;
-    if (replan_request_make(&r->cast, &r->costs, &q, &e) != PAWL_OK) return false;
-    if (replan_ask(&r->spec, &q, &budget, &a, &e) == PAWL_OK) {
-        better = a.former > 0 && a.period <= a.former * (1 - REPLAN_GAIN);
-        keep_copy(r, &q, &a);
-    }
-    replan_request_close(&q);
-    replan_answer_close(&a);
-    return better;
-}
-
-bool replan_better(struct replan *r) {
-    bool changed = r->generation != r->costs.generation, better = false;
-    if (r->ir == NULL) return false;
-    if (++r->looked >= REPLAN_PAUSE && changed && r->ahead != NULL) look_ahead(r);
-    if (++r->decided < REPLAN_PAUSE || !r->spec.parallel.replan) return false;
-    if (r->ahead != NULL)
-        better = replan_ahead_better(r->ahead);
-    else if (changed)
-        better = better_now(r);
-    if (better) r->decided = 0;
-    return better;
-}
-
-void replan_settle(struct replan *r) {
-    if (r->ahead != NULL) replan_ahead_settle(r->ahead);
 }

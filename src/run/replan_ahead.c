@@ -37,10 +37,6 @@ void replan_job_close(struct replan_job *j) {
 
 /* ---- the thread ---- */
 
-static bool is_better(const struct replan_answer *answer) {
-    return answer->former > 0 && answer->period <= answer->former * (1 - REPLAN_GAIN);
-}
-
 /* Without the lock. */
 static pawl_code ask(struct replan_ahead *a, const struct replan_job *job, struct replan_answer *out) {
     struct replan_budget budget = {.stop = &a->stop, .in_use = job->in_use};
@@ -52,7 +48,7 @@ static pawl_code ask(struct replan_ahead *a, const struct replan_job *job, struc
 /* A plan that nobody would change to is kept for who asks, unless it was searched for long: then another,
  * made inline, is in use. */
 static void keep(struct replan_ahead *a, struct replan_job *job, struct replan_answer *answer) {
-    bool better = is_better(answer);
+    bool better = replan_answer_better(answer);
     if (job->kind != REPLAN_JOB_SEARCH || better)
         replan_cache_put(&a->cache, &job->request, answer, true);
     else

@@ -1,5 +1,6 @@
 /* The planner, asked for roles: a request is what decides its answer, so that equal requests may share one.
  * Tested in tests/unit/run_replan_test.c. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,51 +25,48 @@ static pawl_code copy_profile(const struct pawl_profile *from, uint32_t roles, s
     return (*out)->worker != NULL ? PAWL_OK : no_memory(e);
 }
 
-pawl_code replan_request_make(const struct replan_cast *cast, const struct replan_costs *costs,
-                              struct replan_request *out, struct pawl_error *e) {
-    uint32_t roles = cast->pipelines * cast->stages;
-    *out = (struct replan_request){
-        .pipelines = cast->pipelines, .roles = roles, .generation = costs->generation};
-    out->dead = calloc(roles, sizeof *out->dead);
-    out->slow = calloc(roles, sizeof *out->slow);
-    pawl_code code = out->dead != NULL && out->slow != NULL ? PAWL_OK : no_memory(e);
-    if (code == PAWL_OK) code = copy_profile(costs->profile, roles, &out->profile, e);
-    if (code == PAWL_OK) out->profile->unit_s = costs->unit_s;
-    for (uint32_t i = 0; code == PAWL_OK && i < roles; i++) {
-        uint32_t rank = cast->rank_of_role[i];
-        out->dead[i] = rank == IR_NONE;
-        out->slow[i] = rank == IR_NONE ? 1 : replan_slow(costs, rank);
-        if (!(out->slow[i] > 1 || out->slow[i] < 1)) continue;
-        out->profile->worker[out->profile->worker_count++] =
-            (struct pawl_worker_cost){i / cast->stages, i % cast->stages, out->slow[i], 0};
-    }
-    if (code != PAWL_OK) replan_request_close(out);
+static pawl_code request_alloc(struct replan_request *q, const struct pawl_profile *profile,
+                               struct pawl_error *e) {
+    q->dead = calloc(q->roles, sizeof *q->dead);
+    q->slow = calloc(q->roles, sizeof *q->slow);
+    q->memory = calloc(q->roles, sizeof *q->memory);
+    q->profile = NULL;
+    pawl_code code = q->dead != NULL && q->slow != NULL && q->memory != NULL ? PAWL_OK : no_memory(e);
+    if (code == PAWL_OK) code = copy_profile(profile, q->roles, &q->profile, e);
+    if (code != PAWL_OK) replan_request_close(q);
     return code;
 }
 
-pawl_code replan_request_copy(const struct replan_request *q, struct replan_request *out,
-                              struct pawl_error *e) {
-    *out = *q;
-    out->dead = malloc(q->roles * sizeof *out->dead);
-    out->slow = malloc(q->roles * sizeof *out->slow);
-    out->profile = NULL;
-    pawl_code code = out->dead != NULL && out->slow != NULL ? PAWL_OK : no_memory(e);
-    if (code == PAWL_OK) code = copy_profile(q->profile, q->roles, &out->profile, e);
-    if (code != PAWL_OK) {
-        replan_request_close(out);
-        return code;
+/* Tells the profile who differs. */
+static void add_worker(struct replan_request *q, uint32_t role, uint32_t stages) {
+    struct pawl_profile *p = q->profile;
+    if (!(fabs(q->slow[role] - 1) > 0) && q->memory[role] == 0) return;
+    p->worker[p->worker_count++] =
+        (struct pawl_worker_cost){role / stages, role % stages, q->slow[role], q->memory[role]};
+}
+
+pawl_code replan_request_make(const struct replan_cast *cast, const struct replan_costs *costs,
+                              struct replan_request *out, struct pawl_error *e) {
+    *out = (struct replan_request){.pipelines = cast->pipelines,
+                                   .roles = cast->pipelines * cast->stages,
+                                   .generation = costs->generation};
+    pawl_code code = request_alloc(out, costs->profile, e);
+    if (code != PAWL_OK) return code;
+    out->profile->unit_s = costs->unit_s;
+    for (uint32_t i = 0; i < out->roles; i++) {
+        uint32_t rank = cast->rank_of_role[i];
+        out->dead[i] = rank == IR_NONE;
+        out->slow[i] = rank == IR_NONE ? 1 : replan_slow(costs, rank);
+        out->memory[i] = rank == IR_NONE ? 0 : costs->rank[rank].memory;
+        add_worker(out, i, cast->stages);
     }
-    memcpy(out->dead, q->dead, q->roles * sizeof *out->dead);
-    memcpy(out->slow, q->slow, q->roles * sizeof *out->slow);
-    out->profile->unit_s = q->profile->unit_s;
-    out->profile->worker_count = q->profile->worker_count;
-    memcpy(out->profile->worker, q->profile->worker, q->profile->worker_count * sizeof *q->profile->worker);
     return PAWL_OK;
 }
 
 void replan_request_close(struct replan_request *q) {
     free(q->dead);
     free(q->slow);
+    free(q->memory);
     pawl_profile_free(q->profile);
     *q = (struct replan_request){0};
 }
@@ -76,7 +74,8 @@ void replan_request_close(struct replan_request *q) {
 bool replan_request_same(const struct replan_request *a, const struct replan_request *b) {
     return a->pipelines == b->pipelines && a->roles == b->roles && a->generation == b->generation &&
            memcmp(a->dead, b->dead, a->roles * sizeof *a->dead) == 0 &&
-           memcmp(a->slow, b->slow, a->roles * sizeof *a->slow) == 0;
+           memcmp(a->slow, b->slow, a->roles * sizeof *a->slow) == 0 &&
+           memcmp(a->memory, b->memory, a->roles * sizeof *a->memory) == 0;
 }
 
 /* ---- answers ---- */
@@ -143,6 +142,10 @@ pawl_code replan_ask(const struct spec *spec, const struct replan_request *q,
     free(dead);
     if (code != PAWL_OK) replan_answer_close(out);
     return code;
+}
+
+bool replan_answer_better(const struct replan_answer *a) {
+    return a->former > 0 && a->period <= a->former * (1 - REPLAN_GAIN);
 }
 
 void replan_answer_close(struct replan_answer *a) {

@@ -125,11 +125,6 @@ void replan_cast_close(struct replan_cast *cast) {
     *cast = (struct replan_cast){0};
 }
 
-static bool as_fast(const struct replan_costs *costs, uint32_t a, uint32_t b) {
-    double x = replan_slow(costs, a), y = replan_slow(costs, b);
-    return !(x < y || x > y);
-}
-
 /* Its role becomes that of whoever of the stage has the chunk it moves to. */
 static void swap_for_state(struct replan_cast *cast, struct plan_move move, const struct replan_question *q,
                            const struct replan_costs *costs) {
@@ -138,7 +133,8 @@ static void swap_for_state(struct replan_cast *cast, struct plan_move move, cons
     if (q->has_state[(size_t)*mover * stages + to]) return;
     for (uint32_t p = 0; p < cast->pipelines; p++) {
         uint32_t *other = &cast->rank_of_role[p * stages + from], rank = *other;
-        if (rank == IR_NONE || !q->has_state[(size_t)rank * stages + to] || !as_fast(costs, rank, *mover))
+        if (rank == IR_NONE || !q->has_state[(size_t)rank * stages + to] ||
+            !replan_alike(costs, rank, *mover))
             continue;
         *other = *mover;
         *mover = rank;
@@ -178,7 +174,7 @@ static uint32_t find_helper(const struct replan_cast *cast, const struct ir_plan
         uint32_t other = p * cast->stages + role % cast->stages;
         if (cast->rank_of_role[other] == IR_NONE || !has_chunk(cast, q, other, chunk)) continue;
         bool needed = has_chunk(cast, q, other, helped_chunk(ir, other));
-        if (!needed && as_fast(costs, cast->rank_of_role[role], cast->rank_of_role[other])) return other;
+        if (!needed && replan_alike(costs, cast->rank_of_role[role], cast->rank_of_role[other])) return other;
     }
     return IR_NONE;
 }

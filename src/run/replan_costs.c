@@ -21,7 +21,9 @@ static void take_workers(struct replan_costs *c, uint32_t stages, uint32_t ranks
     for (uint32_t i = 0; i < c->profile->worker_count; i++) {
         const struct pawl_worker_cost *w = &c->profile->worker[i];
         uint64_t rank = (uint64_t)w->pipeline * stages + w->stage;
-        if (w->slow > 0 && w->stage < stages && rank < ranks) c->rank[rank].slow_profile = w->slow;
+        if (w->stage >= stages || rank >= ranks) continue;
+        c->rank[rank].slow_profile = w->slow;
+        c->rank[rank].memory = w->memory_bytes;
     }
     c->profile->worker_count = 0;
 }
@@ -54,11 +56,16 @@ static double slow_of(const struct replan_rank *r) {
 
 double replan_slow(const struct replan_costs *c, uint32_t rank) { return slow_of(&c->rank[rank]); }
 
+bool replan_alike(const struct replan_costs *c, uint32_t a, uint32_t b) {
+    return !(fabs(replan_slow(c, a) - replan_slow(c, b)) > 0) && c->rank[a].memory == c->rank[b].memory;
+}
+
 void replan_costs_forget(struct replan_costs *c, uint32_t rank) {
     double was = replan_slow(c, rank);
     /* The place may be taken by another process, on another machine; an emulated one is as the profile has
      * it. */
-    c->rank[rank] = (struct replan_rank){.slow_profile = c->rank[rank].slow_profile};
+    c->rank[rank] =
+        (struct replan_rank){.slow_profile = c->rank[rank].slow_profile, .memory = c->rank[rank].memory};
     if (fabs(replan_slow(c, rank) - was) > 0) c->generation++;
 }
 
@@ -122,14 +129,30 @@ static bool judge(struct replan_rank *r, double factor) {
 
 static double in_ms(uint64_t ns) { return (double)ns * NS_OF_MS; }
 
+/* Times alone: what is stored stays as the profile has it. */
 static void measure_stage(const struct told *t, uint32_t chunk, struct pawl_stage_cost *out) {
-    *out = (struct pawl_stage_cost){.forward = in_ms(median(t, chunk, MEASURE_FORWARD)),
-                                    .input_grad = in_ms(median(t, chunk, MEASURE_INPUT_GRAD)),
-                                    .weight_grad = in_ms(median(t, chunk, MEASURE_WEIGHT_GRAD)),
-                                    .reduce = in_ms(median(t, chunk, MEASURE_REDUCE)),
-                                    .step = in_ms(median(t, chunk, MEASURE_STEP)),
-                                    .send_forward = in_ms(median(t, chunk, MEASURE_SEND_FORWARD)),
-                                    .send_backward = in_ms(median(t, chunk, MEASURE_SEND_BACKWARD))};
+    out->forward = in_ms(median(t, chunk, MEASURE_FORWARD));
+    out->input_grad = in_ms(median(t, chunk, MEASURE_INPUT_GRAD));
+    out->weight_grad = in_ms(median(t, chunk, MEASURE_WEIGHT_GRAD));
+    out->reduce = in_ms(median(t, chunk, MEASURE_REDUCE));
+    out->step = in_ms(median(t, chunk, MEASURE_STEP));
+    out->send_forward = in_ms(median(t, chunk, MEASURE_SEND_FORWARD));
+    out->send_backward = in_ms(median(t, chunk, MEASURE_SEND_BACKWARD));
+}
+
+/* Of as many stages as the plan; null without memory, or where the profile is cut otherwise. */
+static struct pawl_profile *measure_all(const struct replan_costs *c, const struct told *t) {
+    struct pawl_profile *p = NULL;
+    if (c->profile->stages != c->stages || pawl_profile_uniform(c->stages, 1, 1, 1, 0, &p, NULL) != PAWL_OK)
+        return NULL;
+    memcpy(p->stage, c->profile->stage, c->stages * sizeof *p->stage);
+    p->memory_bytes = c->profile->memory_bytes;
+    p->link_bps = c->profile->link_bps;
+    p->host_bps = c->profile->host_bps;
+    for (uint32_t s = 0; s < c->stages; s++) measure_stage(t, s, &p->stage[s]);
+    if (pawl_profile_check(p, NULL) == PAWL_OK) return p;
+    pawl_profile_free(p);
+    return NULL;
 }
 
 static double sum_of(const struct pawl_stage_cost *s) { return s->forward + s->input_grad + s->weight_grad; }
@@ -154,13 +177,9 @@ static bool all_told(const struct replan_costs *c, const uint32_t *own, uint32_t
 
 /* Takes over what was measured, if all have told and it matters. */
 static void measure_stages(struct replan_costs *c, const struct told *t) {
-    struct pawl_profile *profile = NULL;
-    if (!all_told(c, t->own, t->ranks) ||
-        pawl_profile_uniform(c->stages, 1, 1, 1, 0, &profile, NULL) != PAWL_OK)
-        return;
-    for (uint32_t s = 0; s < c->stages; s++) measure_stage(t, s, &profile->stage[s]);
-    bool good = pawl_profile_check(profile, NULL) == PAWL_OK;
-    if (!good || (c->measured && !differ(c->profile, profile))) {
+    struct pawl_profile *profile = all_told(c, t->own, t->ranks) ? measure_all(c, t) : NULL;
+    if (profile == NULL) return;
+    if (c->measured && !differ(c->profile, profile)) {
         pawl_profile_free(profile);
         return;
     }

@@ -34,6 +34,7 @@ struct replan_rank {
     struct measure_report last;
     double slow;          /* as judged; 0: not judged yet */
     double slow_profile;  /* as the profile has it */
+    uint64_t memory;      /* of the device, likewise; 0: as of all */
     uint32_t over, under; /* reports in a row */
 };
 struct replan_costs {
@@ -51,7 +52,8 @@ void replan_costs_close(struct replan_costs *c);
 void replan_costs_told(struct replan_costs *c, const uint32_t *own, uint32_t ranks, uint32_t rank,
                        const struct measure_report *m);
 void replan_costs_forget(struct replan_costs *c, uint32_t rank);
-double replan_slow(const struct replan_costs *c, uint32_t rank); /* 1: as fast as its peers */
+double replan_slow(const struct replan_costs *c, uint32_t rank);         /* 1: as fast as its peers */
+bool replan_alike(const struct replan_costs *c, uint32_t a, uint32_t b); /* as fast, and as large */
 
 /* ---- who plays which role, before the planner moves anybody (replan_cast.c) ---- */
 
@@ -89,6 +91,7 @@ struct replan_request { /* of roles; what decides an answer */
     uint64_t generation; /* of the costs */
     bool *dead;          /* [roles] */
     double *slow;        /* [roles] */
+    uint64_t *memory;    /* [roles] of the device; 0: as the profile says */
     struct pawl_profile *profile;
 };
 struct replan_answer {
@@ -101,8 +104,6 @@ struct replan_answer {
 };
 pawl_code replan_request_make(const struct replan_cast *cast, const struct replan_costs *costs,
                               struct replan_request *out, struct pawl_error *e);
-pawl_code replan_request_copy(const struct replan_request *q, struct replan_request *out,
-                              struct pawl_error *e);
 void replan_request_close(struct replan_request *q);
 bool replan_request_same(const struct replan_request *a, const struct replan_request *b);
 /* `search_s` 0: a budget counted in rounds, no clock. `in_use`: also how long that plan takes now, or null.
@@ -115,6 +116,8 @@ struct replan_budget {
 pawl_code replan_ask(const struct spec *spec, const struct replan_request *q,
                      const struct replan_budget *budget, struct replan_answer *out, struct pawl_error *e);
 pawl_code replan_answer_copy(const struct replan_answer *a, struct replan_answer *out, struct pawl_error *e);
+/* Than the plan in use, by REPLAN_GAIN at least. */
+bool replan_answer_better(const struct replan_answer *a);
 void replan_answer_close(struct replan_answer *a);
 
 /* ---- answers kept, the newest used last (replan_cache.c); the caller locks ---- */
@@ -171,5 +174,36 @@ pawl_code replan_ahead_find(struct replan_ahead *a, const struct replan_request 
 bool replan_ahead_has(struct replan_ahead *a, const struct replan_request *q);
 /* Takes both over. */
 void replan_ahead_keep(struct replan_ahead *a, struct replan_request *q, struct replan_answer *answer);
+
+/* ---- all of it (replan.c; replan_use.c: the plan in use, and what may come after it) ---- */
+
+struct replan {
+    struct spec spec;
+    uint32_t ranks, stages;
+    struct replan_costs costs;
+    struct replan_ahead *ahead; /* null: no thread */
+    struct replan_cache cache;  /* without it */
+    /* The plan in use: */
+    uint32_t *role_of_rank; /* [ranks] */
+    uint32_t *own;          /* [ranks] */
+    bool *candidates;       /* [ranks] with a role, or spare */
+    bool *asked;            /* [ranks] of the last question */
+    uint64_t asked_generation;
+    bool *holds; /* [ranks * stages] */
+    struct replan_cast cast;
+    struct replan_answer in_use; /* ir null: there is none yet; no moves */
+    uint64_t made;               /* generation of the costs it was made or judged by */
+    uint64_t generation;         /* of the costs for which ahead works, or for which it was compared */
+    uint32_t decided;            /* iterations since */
+    uint32_t looked;             /* iterations since ahead was told what to do */
+};
+
+pawl_code replan_cast_for(const struct replan *r, const struct replan_question *q, struct replan_cast *out,
+                          struct pawl_error *e);
+uint32_t replan_count(const struct replan *r, const struct replan_question *q); /* candidates */
+/* What there is by today's costs for the roles of the plan in use, compared with it; NOT_FOUND: nothing new.
+ */
+pawl_code replan_compare(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
+                         struct pawl_error *e);
 
 #endif

@@ -20,7 +20,7 @@
 #include "model/adamw.h"
 #include "model/data.h"
 #include "model/gpt.h"
-#include "pawl/plan.h"
+#include <pawl/plan.h>
 
 #define SPEC_TEXT_MAX 1024 /* longest path or name */
 

@@ -10,6 +10,10 @@
 #define STALL_TIMEOUTS 12
 #define PHASE_TIMEOUTS 60
 
+/* Silence is looked at now and then (every 20th of a timeout, or 0.05 s: run/link_coordinate.c). It counts
+ * from so much below the timeout, at most a tenth, that the verdict stands within the timeout. */
+#define JUDGE_NS 100000000
+
 /* An undecided view is fenced this often without any progress before the run gives up. */
 #define IDLE_FENCES_MAX 3u
 
@@ -26,6 +30,10 @@ static double given_of(const struct spec *s, enum coord_work work) {
     default:
         return s->failure.stall_s;
     }
+}
+
+static int64_t beat_ns(int64_t timeout_ns) {
+    return timeout_ns - (timeout_ns / 10 < JUDGE_NS ? timeout_ns / 10 : JUDGE_NS);
 }
 
 static int64_t ns_of(double seconds) { return (int64_t)(seconds * 1e9); }
@@ -62,7 +70,7 @@ void spec_coord_config(const struct spec *s, struct coord_config *out) {
                                  .clip_norm = s->optimizer.clip_norm,
                                  .barrier = s->parallel.barrier,
                                  .start_ns = spec_stall_ns(s, COORD_WORK_COMPILE),
-                                 .beat_ns = timeout_ns,
+                                 .beat_ns = beat_ns(timeout_ns),
                                  .suspect_ns = timeout_ns / 2,
                                  .save_ns = spec_stall_ns(s, COORD_WORK_SAVE),
                                  .join_ns = spec_stall_ns(s, COORD_WORK_LOAD),

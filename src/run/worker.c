@@ -32,6 +32,7 @@ void worker_free(struct worker *w, int64_t deadline_ns) {
     peers_close(&w->peers);
     go_close(&w->go);
     free(w->reduced);
+    free(w->unheard);
     free(w->gives);
     free(w->saves);
     free(w);
@@ -198,6 +199,10 @@ static pawl_code completion(struct worker *w, const struct net_completion *c, st
     case PEERS_STATE:
     case PEERS_STATE_SEND:
         return worker_transfer_completion(w, c, e);
+    case PEERS_GREETING:
+    case PEERS_GREETING_SEND:
+        worker_greeted(w, c);
+        return PAWL_OK;
     default:
         return exec_completion(&w->exec, c, e);
     }

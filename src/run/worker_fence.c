@@ -77,5 +77,6 @@ pawl_code worker_fence(struct worker *w, const struct message *m, struct pawl_er
     w->phase = WORKER_FENCED;
     worker_note_at(w);
     fault_arrive(FAULT_FENCED);
-    return answer(w, e);
+    pawl_code code = worker_accuse(w, e);
+    return code == PAWL_OK ? answer(w, e) : code;
 }

@@ -254,5 +254,6 @@ pawl_code worker_go(struct worker *w, const struct message *m, struct pawl_error
     if (code == PAWL_OK) code = take_pairs(w, e);
     if (code == PAWL_OK && go.restore) code = worker_load(w, e);
     if (code == PAWL_OK) code = arm(w, e);
+    if (code == PAWL_OK) code = worker_greet(w, e);
     return code == PAWL_OK ? worker_move_in(w, e) : code;
 }

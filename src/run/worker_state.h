@@ -54,6 +54,7 @@ struct worker {
     uint32_t give_count;
     struct go go;  /* of the view; plan null: none */
     bool *reduced; /* [go.chunks] */
+    bool *unheard; /* [ranks] neighbours that have not been heard in this view; null before the first GO */
     struct exec exec;
     uint64_t iteration; /* under way, in RUN */
     bool optimistic;    /* iteration `final` of the holdings; and its exponent shift */
@@ -92,6 +93,10 @@ pawl_code worker_give(struct worker *w, struct worker_give give, struct pawl_err
 pawl_code worker_prepare(struct worker *w, const struct message *m, struct pawl_error *e);
 pawl_code worker_transfer_completion(struct worker *w, const struct net_completion *c, struct pawl_error *e);
 void worker_cancel_transfers(struct worker *w); /* the network was fenced */
+/* worker_greet.c */
+pawl_code worker_greet(struct worker *w, struct pawl_error *e); /* the GO is planned */
+void worker_greeted(struct worker *w, const struct net_completion *c);
+pawl_code worker_accuse(struct worker *w, struct pawl_error *e); /* SUSPECT whom was not heard */
 /* worker_step.c */
 pawl_code worker_begin(struct worker *w, uint64_t iteration, const uint8_t *done, struct pawl_error *e);
 pawl_code worker_advance(struct worker *w, bool *worked, struct pawl_error *e);

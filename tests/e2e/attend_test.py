@@ -12,7 +12,7 @@ import unittest
 
 from runs import LONG, PAWL, SOURCE, STEPS, TIMEOUT, RunCase
 
-MANY = 150  # steps: long enough for something to happen meanwhile
+MANY = 300  # steps: long enough for something to happen meanwhile
 
 
 def coordinator_points():
@@ -91,6 +91,17 @@ class Attend(RunCase):
         self.assertIn("coordinator", errors.strip().splitlines()[-1])
         self.assertIn("without a step in between", errors.strip().splitlines()[-1])
 
+    def test_a_launcher_that_was_stopped_takes_nobody_for_dead(self):
+        spec, folder = self.spec(steps=MANY, timeout=1)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 3)
+        run.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)  # longer than the timeout: that is what is tested
+        run.send_signal(signal.SIGCONT)
+        self.finish(run)
+        got = self.same_weights(folder, steps=MANY)
+        self.assertEqual((got["failures"], got["coordinator_restarts"]), (0, 0))
+
     # ---- joins
 
     def test_a_worker_that_joins_after_a_death_takes_part_again(self):
@@ -157,6 +168,7 @@ class Attend(RunCase):
         self.finish(run)
         got = self.same_weights(folder, steps=MANY)
         self.assertEqual((got["leaves"], got["failures"], got["iterations_redone"]), (1, 0, 0))
+        self.assertEqual([(e["rank"], e.get("status")) for e in self.events(folder, "worker_exit")], [(1, 0)])
 
     def test_sigterm_to_a_worker_is_a_leave(self):
         spec, folder = self.spec(steps=MANY)
@@ -215,6 +227,18 @@ class Attend(RunCase):
         self.run_pawl(spec)
         self.same_weights(folder, steps=MANY)
 
+    def test_sigterm_to_every_process_at_once_saves_and_ends(self):
+        spec, folder = self.spec(steps=100000)
+        run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+        self.addCleanup(self.end, run)
+        self.await_step(run, folder, 2)
+        os.killpg(run.pid, signal.SIGTERM)
+        self.finish(run)
+        got = self.report(folder)
+        self.assertEqual(got["last_durable_step"], got["final_step"])
+        self.assertEqual((got["failures"], got["coordinator_restarts"]), (0, 0))
+
     def test_a_grace_that_cannot_hold_a_save_is_told_beforehand_and_leaves_the_newest_durable_step(self):
         spec, folder = self.spec(steps=MANY, timeout=60, failure=", grace_s: 0.05")
         run = self.start(spec, "--inject", "slow:0@5:3000")
@@ -265,6 +289,18 @@ class Attend(RunCase):
         self.assertGreater(got["lost_seconds"], 0)
         self.assertRegex(errors, rf"restored step {event['step']}: {event['lost_iterations']} iterations \(\d+\.\d s of "
                                  r"work\) are done again")
+
+    def test_every_worker_killed_at_once_is_started_again_from_the_newest_durable_step(self):
+        spec, folder = self.spec(steps=MANY)
+        run = self.start(spec, "--quiet")
+        self.await_event(run, folder, "durable")
+        for worker in self.status(folder)["workers"]:
+            os.kill(worker["pid"], signal.SIGKILL)
+        self.await_event(run, folder, "restored")
+        self.finish(run)
+        got = self.same_weights(folder, steps=MANY)
+        self.assertEqual((got["restores"], got["failures"]), (1, 4))
+        self.assertEqual(self.events(folder, "step")[-1]["live"], 4)
 
     def test_a_stage_wiped_out_again_and_again_without_a_save_ends_and_says_so(self):
         spec, folder = self.spec(steps=100000, every=0, pipelines=1, microbatches=6, failure=", restarts: 2")

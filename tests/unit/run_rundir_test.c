@@ -140,6 +140,24 @@ static void the_last_step_is_read_from_a_log_with_a_torn_end(void **state) {
     rundir_close(&d);
 }
 
+static void what_was_lost_is_the_time_from_the_step_that_remains_to_the_last_one(void **state) {
+    (void)state;
+    struct spec spec = make_spec("8");
+    struct rundir d;
+    assert_int_equal(rundir_open(&d, &spec, NULL), PAWL_OK);
+    put("log.jsonl", "{\"time\":\"2026-01-31T12:00:00.000Z\",\"event\":\"start\"}\n"
+                     "{\"time\":\"2026-01-31T12:00:01.000Z\",\"event\":\"go\"}\n"
+                     "{\"time\":\"2026-01-31T12:00:02.500Z\",\"event\":\"step\",\"step\":1}\n"
+                     "{\"time\":\"2026-01-31T23:59:59.000Z\",\"event\":\"step\",\"step\":2}\n"
+                     "{\"time\":\"yesterday\",\"event\":\"go\"}\n"
+                     "{\"time\":\"2026-02-01T00:00:01.250Z\",\"event\":\"step\",\"step\":3}\n");
+    assert_true(rundir_lost_seconds(&d, 2) == 2.25);
+    assert_true(rundir_lost_seconds(&d, 0) == 43200.25); /* since the first go after the start */
+    assert_true(rundir_lost_seconds(&d, 3) == 0);
+    assert_true(rundir_lost_seconds(&d, 7) == 0);
+    rundir_close(&d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_run_keeps_its_id_counts_its_starts_and_remembers, make_root,
@@ -147,6 +165,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(another_model_in_the_same_folder_is_foreign, make_root, remove_root),
         cmocka_unit_test_setup_teardown(a_damaged_run_file_is_refused_and_left_alone, make_root, remove_root),
         cmocka_unit_test_setup_teardown(stores_without_a_run_file_belong_to_nobody, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(what_was_lost_is_the_time_from_the_step_that_remains_to_the_last_one,
+                                        make_root, remove_root),
         cmocka_unit_test_setup_teardown(the_last_step_is_read_from_a_log_with_a_torn_end, make_root,
                                         remove_root),
     };

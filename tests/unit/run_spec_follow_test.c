@@ -27,11 +27,12 @@ static void limits_not_given_follow_from_the_one_timeout(void **state) {
     struct spec s = valid_spec();
     struct coord_config c;
     spec_coord_config(&s, &c);
-    assert_int_equal(c.beat_ns, 10 * INT64_C(1000000000));
-    assert_int_equal(c.stall_ns[COORD_WORK_STEP], 12 * c.beat_ns);
+    int64_t timeout_ns = 10 * INT64_C(1000000000);
+    assert_int_equal(c.beat_ns, timeout_ns - 100000000); /* so that it is told within the timeout */
+    assert_int_equal(c.stall_ns[COORD_WORK_STEP], 12 * timeout_ns);
     for (int work = COORD_WORK_LOAD; work < COORD_WORK_COUNT; work++)
-        assert_int_equal(c.stall_ns[work], 60 * c.beat_ns);
-    assert_int_equal(c.suspect_ns * 2, c.beat_ns);
+        assert_int_equal(c.stall_ns[work], 60 * timeout_ns);
+    assert_int_equal(c.suspect_ns * 2, timeout_ns);
     assert_int_equal(c.need_ns, 60 * INT64_C(1000000000));
     s.failure.stall_s = 1000; /* above 60 timeouts: the phases follow, none has less than a step */
     s.failure.eval_s = 2000;
