@@ -131,14 +131,6 @@ static void go_settled(struct coord *c, const bool *holds, const uint32_t *own,
     coord_make_final(c, outcome);
 }
 
-/* What is held of the iteration that starts is worth nothing, and everybody knows: it is held of all chunks,
- * and yet the GO does not settle. */
-static void forget_gradients(struct coord *c) {
-    size_t pairs = (size_t)c->config.ranks * c->config.chunks;
-    coord_reports_clear(c);
-    for (size_t pair = 0; pair < pairs; pair++) c->holdings[pair].grad = false;
-}
-
 /* The gradients held overflowed: they are worth nothing, nor is what was added with their exponents. */
 static void redo(struct coord *c, const bool *holds, const uint32_t *own,
                  const struct coord_outcome *outcome) {
@@ -149,7 +141,7 @@ static void redo(struct coord *c, const bool *holds, const uint32_t *own,
     c->shift += SHIFT_STEP;
     c->optimistic = coord_next_optimistic(c, outcome);
     c->idle_fences = 0;
-    forget_gradients(c);
+    coord_reports_clear(c); /* so that none counts as held */
     go_again(c, holds, own);
 }
 
@@ -169,7 +161,7 @@ void coord_go(struct coord *c, const bool *holds, const uint32_t *own) {
         return;
     }
     if (c->final == c->target) {
-        forget_gradients(c);
+        coord_reports_clear(c); /* held of all chunks, and not settled: everybody drops them */
         go_again(c, holds, own);
         return;
     }

@@ -233,6 +233,19 @@ static void a_death_after_the_last_decision_fences_but_trains_no_further(void **
     script_close(&s);
 }
 
+static void gradients_beyond_the_last_version_are_not_fetched(void **state) {
+    (void)state;
+    struct script s;
+    script_open(&s, script_config(3, 1, 1));
+    script_start(&s);
+    script_iterate(&s, 0, 1.0);
+    script_exit(&s, 0);
+    script_fenced(&s, 1, 1, 1.0);
+    assert_string_equal(script_go(&s, script_fenced(&s, 2, 1, -1)), "GO view=2 v=1 optimistic shift=0");
+    assert_string_equal(script_pairs(&s), "1:0; 2:0");
+    script_close(&s);
+}
+
 /* ---- contributions ---- */
 
 static struct coord_fenced_pair working(const struct script *s, uint32_t rank, uint64_t version,
@@ -494,6 +507,7 @@ int main(void) {
         cmocka_unit_test(a_settled_gradient_that_died_with_its_only_holder_sends_everybody_back),
         cmocka_unit_test(a_newer_version_than_the_final_one_stops_the_run),
         cmocka_unit_test(a_death_after_the_last_decision_fences_but_trains_no_further),
+        cmocka_unit_test(gradients_beyond_the_last_version_are_not_fetched),
         cmocka_unit_test(contributions_to_the_iteration_that_starts_are_kept),
         cmocka_unit_test(contributions_with_other_exponents_are_not),
         cmocka_unit_test(a_redo_keeps_neither_gradients_nor_contributions),
