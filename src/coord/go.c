@@ -131,6 +131,14 @@ static void go_settled(struct coord *c, const bool *holds, const uint32_t *own,
     coord_make_final(c, outcome);
 }
 
+/* What is held of the iteration that starts is worth nothing, and everybody knows: it is held of all chunks,
+ * and yet the GO does not settle. */
+static void forget_gradients(struct coord *c) {
+    size_t pairs = (size_t)c->config.ranks * c->config.chunks;
+    coord_reports_clear(c);
+    for (size_t pair = 0; pair < pairs; pair++) c->holdings[pair].grad = false;
+}
+
 /* The gradients held overflowed: they are worth nothing, nor is what was added with their exponents. */
 static void redo(struct coord *c, const bool *holds, const uint32_t *own,
                  const struct coord_outcome *outcome) {
@@ -141,9 +149,7 @@ static void redo(struct coord *c, const bool *holds, const uint32_t *own,
     c->shift += SHIFT_STEP;
     c->optimistic = coord_next_optimistic(c, outcome);
     c->idle_fences = 0;
-    coord_reports_clear(c);
-    size_t pairs = (size_t)c->config.ranks * c->config.chunks;
-    for (size_t pair = 0; pair < pairs; pair++) c->holdings[pair].grad = false;
+    forget_gradients(c);
     go_again(c, holds, own);
 }
 
@@ -158,7 +164,12 @@ void coord_go(struct coord *c, const bool *holds, const uint32_t *own) {
         go_loading(c, holds, own);
         return;
     }
-    if (c->final == c->target || !all_known(c)) {
+    if (!all_known(c)) {
+        go_again(c, holds, own);
+        return;
+    }
+    if (c->final == c->target) {
+        forget_gradients(c);
         go_again(c, holds, own);
         return;
     }

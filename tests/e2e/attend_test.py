@@ -62,7 +62,7 @@ class Attend(RunCase):
                 self.assertEqual((got["coordinator_restarts"], got["failures"]), (1, 1))
 
     def test_a_coordinator_that_is_stopped_is_replaced_after_the_timeout(self):
-        spec, folder = self.spec(steps=MANY, timeout=1)
+        spec, folder = self.spec(steps=MANY, timeout=4)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 3)
         os.kill(self.status(folder)["coordinator_pid"], signal.SIGSTOP)
@@ -92,11 +92,11 @@ class Attend(RunCase):
         self.assertIn("without a step in between", errors.strip().splitlines()[-1])
 
     def test_a_launcher_that_was_stopped_takes_nobody_for_dead(self):
-        spec, folder = self.spec(steps=MANY, timeout=1)
+        spec, folder = self.spec(steps=MANY, timeout=4)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 3)
         run.send_signal(signal.SIGSTOP)
-        time.sleep(1.5)  # longer than the timeout: that is what is tested
+        time.sleep(6)  # longer than the timeout: that is what is tested
         run.send_signal(signal.SIGCONT)
         self.finish(run)
         got = self.same_weights(folder, steps=MANY)
@@ -255,7 +255,7 @@ class Attend(RunCase):
     # ---- hangs
 
     def test_a_stopped_worker_leaves_a_file_that_says_what_everybody_was_doing(self):
-        spec, folder = self.spec(steps=MANY, timeout=1)
+        spec, folder = self.spec(steps=MANY, timeout=4)
         run = self.start(spec)
         self.await_step(run, folder, 3)
         pid = self.pid_of(folder, 2)

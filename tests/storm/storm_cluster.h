@@ -65,7 +65,7 @@ enum trouble {
 struct totals {
     uint64_t kills, stops, cuts, power_cuts, disks, joins, leaves, takeovers, restores, restarts, stopped;
     uint64_t states, grads, keeps, settled_keeps, helpers, spares, uneven; /* pairs and ranks of all GO */
-    uint64_t grown, moved, kept, redone, undone, dropped, fences, prepared, measured;
+    uint64_t better, grown, moved, kept, redone, undone, dropped, fences, prepared, measured;
 };
 
 struct cluster {

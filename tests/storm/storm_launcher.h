@@ -122,6 +122,7 @@ static void take_note(struct cluster *c, const struct conduct_note *n) {
     if (n->kind == CONDUCT_NOTE_ACTION) take_action(c, &n->action);
     if (n->kind == CONDUCT_NOTE_KNOWN) c->places[n->action.rank].unknown--;
     if (n->kind == CONDUCT_NOTE_PLAN) c->total.moved += n->moves;
+    if (n->kind == CONDUCT_NOTE_FENCE) c->total.better += strcmp(n->why, "better plan") == 0;
     if (n->kind == CONDUCT_NOTE_FENCE) SHOW(c, "fence: %s", n->why);
     if (n->kind != CONDUCT_NOTE_SALVAGE) return;
     if (n->why != NULL && n->why[0] != 0) fail_seed(c, n->why);

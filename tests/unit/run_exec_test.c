@@ -69,7 +69,7 @@ static struct player *begin(struct world *w, const struct cast *c, const uint8_t
             holding_begin(h, 0);
         }
         exec_init(&p->exec, &p->rank->peers);
-        WORLD_OK(exec_plan(&p->exec, c->plan, c->rank_of_role, role, p->holdings, e));
+        WORLD_OK(exec_plan(&p->exec, c->plan, c->rank_of_role, role, p->holdings, world_e));
         exec_begin(&p->exec, w->version, 0, done);
     }
     free(peak);
@@ -79,9 +79,9 @@ static struct player *begin(struct world *w, const struct cast *c, const uint8_t
 static bool advance(struct player *p) {
     struct net_completion completions[16];
     uint32_t count = net_poll(p->rank->net, completions, 16);
-    for (uint32_t i = 0; i < count; i++) WORLD_OK(exec_completion(&p->exec, &completions[i], e));
+    for (uint32_t i = 0; i < count; i++) WORLD_OK(exec_completion(&p->exec, &completions[i], world_e));
     enum exec_state state;
-    WORLD_OK(exec_tick(&p->exec, &state, e));
+    WORLD_OK(exec_tick(&p->exec, &state, world_e));
     if (state == EXEC_AT_REDUCE || state == EXEC_AT_STEP) exec_pass(&p->exec);
     p->ended = state == EXEC_ENDED;
     return count > 0 || state != EXEC_WAITING;
@@ -149,7 +149,7 @@ static void reference(const struct random_shape *shape, uint64_t contributions,
     for (uint64_t m = 0; m < contributions; m++) {
         for (uint32_t c = 0; c < shape->chunks; c++) {
             struct holding *h = w.rank[0].holdings[c];
-            WORLD_OK(h->stage->ops->slot_take(h->stage, w.version, m, &slots[c], e));
+            WORLD_OK(h->stage->ops->slot_take(h->stage, w.version, m, &slots[c], world_e));
             if (c > 0) memcpy(slots[c]->input, slots[c - 1]->output, h->stage->activation_bytes);
             h->stage->ops->forward(h->stage, h->base, slots[c]);
         }
