@@ -374,6 +374,7 @@ static void two_that_swap_chunks_keep_the_old_ones_until_the_next_decision(void 
     for (uint32_t r = 0; r < 2; r++) {
         assert_int_equal(s.sides[r].fenced.pair_count, 1);
         assert_int_equal(pair_of(&s, r, 1 - r)->pair.version, 3);
+        assert_int_equal(s.sides[r].worker->holding_count, 1); /* and its memory is free */
     }
     script_close(&s);
 }
