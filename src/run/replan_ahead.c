@@ -175,13 +175,6 @@ pawl_code replan_ahead_find(struct replan_ahead *a, const struct replan_request 
     return code;
 }
 
-bool replan_ahead_has(struct replan_ahead *a, const struct replan_request *q) {
-    pthread_mutex_lock(&a->lock);
-    bool has = replan_cache_has(&a->cache, q);
-    pthread_mutex_unlock(&a->lock);
-    return has;
-}
-
 void replan_ahead_keep(struct replan_ahead *a, struct replan_request *q, struct replan_answer *answer) {
     pthread_mutex_lock(&a->lock);
     replan_cache_put(&a->cache, q, answer, false);

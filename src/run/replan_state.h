@@ -171,7 +171,6 @@ bool replan_ahead_better(struct replan_ahead *a);
 void replan_ahead_settle(struct replan_ahead *a);
 pawl_code replan_ahead_find(struct replan_ahead *a, const struct replan_request *q, struct replan_answer *out,
                             bool *ahead, struct pawl_error *e);
-bool replan_ahead_has(struct replan_ahead *a, const struct replan_request *q);
 /* Takes both over. */
 void replan_ahead_keep(struct replan_ahead *a, struct replan_request *q, struct replan_answer *answer);
 

@@ -298,7 +298,7 @@ static void a_stuck_last_save_that_is_written_in_time_after_all_counts(void **st
     script_start(&s);
     script_tick(&s);
     script_iterate(&s, 0, 2.0);
-    script_wait(&s, 30, 1, 0);
+    assert_string_equal(script_wait(&s, 30, 1, 0), "LATE[0] v=1");
     script_wait(&s, 10, 1, 0);
     assert_string_equal(script_saved(&s, 0, 1, 0, 1, true), "DURABLE v=1; DURABLE_AT v=1; FINISH v=1");
     script_close(&s);

@@ -1,5 +1,5 @@
 /* What ir/ir.h promises of plans as containers. */
-#include "ir_oracle.h"
+#include "ir_random.h"
 
 static const struct ir_instruction reduce = {IR_R, 1, IR_NONE, IR_NONE, IR_NONE, IR_NONE};
 
@@ -76,6 +76,26 @@ static void a_total_below_full_pipelines_takes_the_last_micro_batches_away(void 
                         "has 1");
     assert_int_equal(plan->total, 7);
     ir_plan_free(plan);
+}
+
+static void a_copy_is_the_same_and_its_own(void **state) {
+    (void)state;
+    struct rng_stream rng = {.state = 8};
+    for (int i = 0; i < 100; i++) {
+        struct random_shape shape = random_any_shape(&rng);
+        struct ir_plan *plan = random_plan(rng_next(&rng), &shape), *copy = NULL;
+        struct pawl_error e = {0};
+        struct ir_instruction in = {IR_R, 0, IR_NONE, IR_NONE, IR_NONE, IR_NONE};
+        assert_int_equal(ir_plan_copy(plan, &copy, &e), PAWL_OK);
+        assert_same_plan(plan, copy);
+        for (uint32_t w = 0; w < plan->pipelines * plan->stages; w++) ir_plan_kill(plan, w);
+        ir_plan_free(plan);
+        assert_int_equal(ir_check(copy, NULL, NULL, &e), PAWL_OK);
+        for (uint32_t w = 0; w < copy->pipelines * copy->stages; w++)
+            if (copy->workers[w].alive) /* and can grow */
+                assert_int_equal(ir_plan_append(copy, w / copy->stages, w % copy->stages, in, &e), PAWL_OK);
+        ir_plan_free(copy);
+    }
 }
 
 static void what_is_appended_reads_back_in_order(void **state) {
@@ -236,6 +256,7 @@ int main(void) {
         cmocka_unit_test(a_new_plan_has_live_workers_without_instructions),
         cmocka_unit_test(sizes_outside_their_limits_are_refused_by_name),
         cmocka_unit_test(a_total_below_full_pipelines_takes_the_last_micro_batches_away),
+        cmocka_unit_test(a_copy_is_the_same_and_its_own),
         cmocka_unit_test(what_is_appended_reads_back_in_order),
         cmocka_unit_test(instructions_that_no_plan_can_hold_are_refused),
         cmocka_unit_test(a_worker_holds_what_it_was_given_in_ascending_order),

@@ -234,6 +234,35 @@ static void noise_changes_no_plan(void **state) {
     run_close(&r);
 }
 
+/* Of a stage one is left, so that others move there; all others of pipeline `slow` are slow. */
+static void lose_a_stage_but_one(struct run *r, uint32_t slow) {
+    run_open(r, spec_of(4, 4, 8, PAWL_POLICY_RECYCLE), false);
+    fence(r);
+    for (int round = 0; round < 4; round++) /* the first to tell is its own median */
+        for (uint32_t i = 0; i < 16; i++) tell(r, i, i / 4 == slow ? 60 : 30);
+    for (uint32_t p = 0; p < 3; p++) dies(r, p * 4 + 1);
+    fence(r);
+}
+
+static void a_rank_that_moves_takes_its_speed_with_it(void **state) {
+    (void)state;
+    uint32_t moved = 0;
+    for (uint32_t slow = 0; slow < 3; slow++) {
+        struct run r;
+        lose_a_stage_but_one(&r, slow);
+        for (uint32_t rank = slow * 4; rank < slow * 4 + 4; rank++) {
+            if (rank % 4 == 1) continue;
+            /* What a rank that moves has told was of another chunk. */
+            assert_int_equal(r.replan->costs.rank[rank].told, r.plan->own[rank] == rank % 4);
+            if (r.plan->own[rank] != 1) continue;
+            assert_true(load_of(r.plan, rank) + 2 < load_of(r.plan, 13)); /* who is left there */
+            moved++;
+        }
+        run_close(&r);
+    }
+    assert_true(moved > 0);
+}
+
 static void a_new_process_in_a_place_is_judged_anew(void **state) {
     (void)state;
     struct run r;
@@ -292,6 +321,52 @@ static void a_thread_changes_no_plan(void **state) {
     }
 }
 
+/* Interrupted at any point, the thread keeps what is whole and drops the rest. */
+static void what_the_thread_was_at_when_it_was_interrupted_is_dropped(void **state) {
+    (void)state;
+    struct run now, ahead;
+    struct pawl_error e = {0};
+    struct spec spec = spec_of(4, 8, 32, PAWL_POLICY_PAWL);
+    spec.parallel.replan = false;
+    run_open(&now, spec, false);
+    fence(&now);
+    dies(&now, 0);
+    fence(&now);
+    for (int trial = 0; trial < 20; trial++) {
+        struct replan_cast cast = {0};
+        struct replan_request q = {0};
+        struct replan_answer a = {0};
+        bool made_ahead;
+        run_open(&ahead, spec, true);
+        fence(&ahead);
+        for (int i = 0; i < trial * 5; i++) { /* it gets that far: the first job is for rank 0 */
+            struct bytes raw = {0};
+            encode(ahead.plan, ahead.ranks, &raw);
+            bytes_close(&raw);
+        }
+        replan_ahead_pause(ahead.replan->ahead);
+        replan_settle(ahead.replan);
+        dies(&ahead, 0);
+        struct replan_question question = question_of(&ahead);
+        assert_int_equal(replan_cast_for(ahead.replan, &question, &cast, &e), PAWL_OK);
+        assert_int_equal(replan_request_make(&cast, &ahead.replan->costs, &q, &e), PAWL_OK);
+        if (replan_ahead_find(ahead.replan->ahead, &q, &a, &made_ahead, &e) == PAWL_OK) {
+            struct bytes had = {0}, want = {0};
+            ir_encode(a.ir, &had);
+            ir_encode(now.plan->ir, &want);
+            assert_int_equal(had.size, want.size);
+            assert_memory_equal(had.data, want.data, want.size);
+            bytes_close(&had);
+            bytes_close(&want);
+        }
+        replan_answer_close(&a);
+        replan_request_close(&q);
+        replan_cast_close(&cast);
+        run_close(&ahead);
+    }
+    run_close(&now);
+}
+
 static void a_speed_that_changed_is_found_by_the_thread(void **state) {
     (void)state;
     struct run r;
@@ -320,9 +395,11 @@ int main(void) {
         cmocka_unit_test(requests_differ_by_who_is_slow_or_small_in_which_role),
         cmocka_unit_test(without_leave_to_replan_nothing_is_better),
         cmocka_unit_test(noise_changes_no_plan),
+        cmocka_unit_test(a_rank_that_moves_takes_its_speed_with_it),
         cmocka_unit_test(a_new_process_in_a_place_is_judged_anew),
         cmocka_unit_test(what_was_made_ahead_is_what_is_made_now),
         cmocka_unit_test(a_thread_changes_no_plan),
+        cmocka_unit_test(what_the_thread_was_at_when_it_was_interrupted_is_dropped),
         cmocka_unit_test(a_speed_that_changed_is_found_by_the_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
