@@ -4,10 +4,12 @@
  * keeps its role unless a move pays (plan_normalize). Ranks without a role take empty ones, first of the
  * chunk whose state they have already. The layout is `pipelines` x stages, and grows by a pipeline when there
  * are enough live ranks for one more (floor(ranks there / stages)), never below the spec's: the micro-batches
- * of the global batch are then divided anew (ir_plan.total). Ranks beyond the roles are spares.
+ * of the global batch are then divided anew (ir_plan.total). Ranks beyond the roles are spares. With
+ * the same ranks in the same roles the plan in use stays, unless another is better by REPLAN_GAIN.
  *
  * Costs are the spec's profile, or uniform until all live ranks have told what they measured; then measured.
- * Speeds: a rank's factor is its time over the median of those that compute the same chunk.
+ * Speeds: a rank's factor is its time over the median of those that compute the same chunk; three reports in
+ * a row make it slow, or fast again. What is stored is always as the profile has it.
  *
  * Ahead: with `background` a thread plans, while the run goes on, for each single next failure, and searches
  * longer for who is there now. replan_better says that the plan in use should be changed: a measured profile,
@@ -16,7 +18,8 @@
  * made ahead is the same plan that would be made now; it only comes sooner.
  *
  * Every plan has passed ir_check under the memory limits before it is returned.
- * Threads: the functions belong to one thread. Tested in tests/unit/run_replan_test.c. */
+ * Threads: the functions belong to one thread. Tested in tests/unit/run_replan_test.c,
+ * tests/unit/run_replan_costs_test.c. */
 #ifndef RUN_REPLAN_H
 #define RUN_REPLAN_H
 

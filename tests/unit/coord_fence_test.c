@@ -461,6 +461,28 @@ static void too_few_workers_for_too_long_stop_the_run(void **state) {
     script_close(&s);
 }
 
+static void one_more_that_is_not_enough_does_not_begin_the_wait_anew(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s, 6, 3);
+    script_tick(&s);
+    for (uint32_t rank = 1; rank < 6; rank++) script_exit(&s, rank);
+    script_fenced(&s, 0, 0, -1);
+    script_found(&s, 0);
+    assert_string_equal(script_no_plan(&s), "NEED 2: too few");
+    script_wait(&s, 20, 1, 0);
+    script_started(&s, 1);
+    script_ready(&s, 1);
+    script_fenced(&s, 0, 0, -1);
+    script_fenced_empty(&s, 1);
+    script_found(&s, 0);
+    assert_string_equal(script_no_plan(&s), "NEED 1: too few");
+    assert_string_equal(script_wait(&s, 19, 3, 0), "");
+    assert_string_equal(script_wait(&s, 1, 3, 0),
+                        "STOP STAGE_LOST: too few workers, and no more came in time");
+    script_close(&s);
+}
+
 static void when_all_are_dead_new_ones_are_waited_for(void **state) {
     (void)state;
     struct script s;
@@ -520,6 +542,7 @@ int main(void) {
         cmocka_unit_test(a_planner_that_fails_stops_the_run),
         cmocka_unit_test(too_few_workers_are_waited_for_and_each_that_is_ready_is_tried),
         cmocka_unit_test(too_few_workers_for_too_long_stop_the_run),
+        cmocka_unit_test(one_more_that_is_not_enough_does_not_begin_the_wait_anew),
         cmocka_unit_test(when_all_are_dead_new_ones_are_waited_for),
         cmocka_unit_test(stopping_while_too_few_are_there_ends_at_the_durable_step),
     };

@@ -49,14 +49,18 @@ struct player { /* one role being played */
     bool ended;
 };
 
+/* A device refuses to store more than the plan says. */
 static struct player *begin(struct world *w, const struct cast *c, const uint8_t *done) {
     uint32_t roles = c->plan->pipelines * c->plan->stages;
     struct player *players = calloc(roles, sizeof *players);
+    uint64_t *peak = calloc(roles, sizeof *peak);
+    WORLD_OK(ir_check(c->plan, NULL, peak, e));
     for (uint32_t role = 0; role < roles; role++) {
         struct player *p = &players[role];
         p->ended = c->rank_of_role[role] == UINT32_MAX;
         if (p->ended) continue;
         p->rank = &w->rank[c->rank_of_role[role]];
+        p->rank->device.microbatches_max = (uint32_t)peak[role];
         const struct ir_worker *worker = &c->plan->workers[role];
         for (uint32_t i = 0; i < worker->hold_count; i++) {
             struct holding *h = p->rank->holdings[worker->holds[i]];
@@ -68,6 +72,7 @@ static struct player *begin(struct world *w, const struct cast *c, const uint8_t
         WORLD_OK(exec_plan(&p->exec, c->plan, c->rank_of_role, role, p->holdings, world_e));
         exec_begin(&p->exec, w->version, 0, done);
     }
+    free(peak);
     return players;
 }
 
