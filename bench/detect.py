@@ -201,7 +201,7 @@ def joins(pawl, total):
 
 
 def quiet_run(pawl, seed):
-    """One run in two parts, the second of which loads; returns how many were taken for lost, and the waits."""
+    """One run in two parts, the second of which loads; returns why workers were taken for lost, and how many waits there were."""
     draw = random.Random(seed)
     wait = STEP_S * (1, 10, 100)[seed % 3]
     with tempfile.TemporaryDirectory(prefix="pawl-detect-") as name:
@@ -209,23 +209,24 @@ def quiet_run(pawl, seed):
         rank = lambda: draw.randrange(4)
         first = [f"stop:{rank()}@2:{wait}:forward", f"stop:{rank()}@4:{wait}:save-begin",
                  f"disk:{rank()}@5:stuck:{wait}", f"slow:{rank()}@6:{(1, 10, 100)[seed % 3]}"]
-        second = [f"stop:{rank()}@7:{wait}:load", f"stop:{rank()}@7:{wait}:go", f"stop:{rank()}@9:{wait}:decided"]
-        lost = 0
+        loading = rank()
+        second = [f"stop:{loading}@7:{wait}:load", f"stop:{(loading + 1) % 4}@7:{wait}:go",  # one after the other
+                  f"stop:{rank()}@9:{wait}:decided"]                                          # would be one long one
         for steps, faults in ((6, first), (12, first + second)):
             injected = [f"--inject={fault}" for fault in faults]
             live = Live(pawl, spec, f"--steps={steps}", *injected)
             code = live.process.wait(timeout=300)
-            lost += live.count("worker_lost") if steps == 12 else 0
             if code != 0:
                 raise RuntimeError(f"run {seed} ended with {code}")
         struck = len((live.run_dir / "injected").read_text().splitlines())
+        lost = [e["why"] for e in live.events() if e["event"] == "worker_lost"]
         return lost, struck
 
 
 def alarms(pawl, runs):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda seed: quiet_run(pawl, seed), range(runs)))
-    return {"runs": runs, "waits": sum(struck for _, struck in results), "lost": sum(lost for lost, _ in results)}
+    return {"runs": runs, "waits": sum(struck for _, struck in results), "lost": sum((lost for lost, _ in results), [])}
 
 
 def main():

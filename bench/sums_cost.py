@@ -11,6 +11,7 @@ import json
 import pathlib
 import random
 import resource
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -40,8 +41,9 @@ def run(build, folder, config, kind):
         f"data: {{path: {folder}/text}}\n"
         f"parallel: {{pipelines: 2, stages: 1, microbatches: {microbatches}, batch: {batch}, replan: false}}\n"
         f"optimizer: {{sums: {kind}}}\nsave: {{every: 0}}\n")
+    shutil.rmtree(folder / kind, ignore_errors=True)
     began = used_s()
-    subprocess.run([pathlib.Path(build) / "pawl", "train", spec, "--quiet", "--from-scratch"], check=True)
+    subprocess.run([pathlib.Path(build) / "pawl", "train", spec, "--quiet"], check=True, stdout=subprocess.DEVNULL)
     cpu = (used_s() - began) / STEPS
     events = [json.loads(line) for line in (folder / kind / "log.jsonl").read_text().splitlines()]
     ends = [moment(e) for e in events if e["event"] == "step"][-STEPS:]

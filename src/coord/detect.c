@@ -42,7 +42,8 @@ void coord_death(struct coord *c, uint32_t rank, bool exited, const char *why) {
     bool member = c->members[rank];
     COORD_MUST(c->ranks[rank].place != PLACE_ABSENT && c->ranks[rank].place != PLACE_LEFT);
     coord_rank_clear(c, rank);
-    c->fence_now = c->fence_now || member;
+    /* One that was to fill a gap is gone, too: the plan is asked for again, and then for another one. */
+    c->fence_now = c->fence_now || member || c->phase == PHASE_NEEDING;
     c->idle_fences = 0;
     if (!exited) {
         struct coord_action *kill = coord_push(c, COORD_KILL);

@@ -96,7 +96,10 @@ static void take_over(struct coord *c) {
         coord_stop(c, PAWL_INTERNAL, "a rank's final version is beyond the last one");
         return;
     }
-    if (c->has_durable && c->durable > c->final) c->has_durable = false; /* it turned out to be damaged */
+    if (c->has_durable && c->durable > c->final) { /* it turned out to be damaged */
+        c->has_durable = false;
+        c->durable = 0;
+    }
     if (c->stopping && c->running_once && c->final < c->target) c->target = c->final + 1;
     c->optimistic = coord_first_optimistic(c);
     for (uint32_t rank = 0; rank < c->config.ranks; rank++) {

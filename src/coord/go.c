@@ -141,9 +141,7 @@ static void redo(struct coord *c, const bool *holds, const uint32_t *own,
     c->shift += SHIFT_STEP;
     c->optimistic = coord_next_optimistic(c, outcome);
     c->idle_fences = 0;
-    coord_reports_clear(c);
-    size_t pairs = (size_t)c->config.ranks * c->config.chunks;
-    for (size_t pair = 0; pair < pairs; pair++) c->holdings[pair].grad = false;
+    coord_reports_clear(c); /* so that none counts as held */
     go_again(c, holds, own);
 }
 
@@ -158,7 +156,12 @@ void coord_go(struct coord *c, const bool *holds, const uint32_t *own) {
         go_loading(c, holds, own);
         return;
     }
-    if (c->final == c->target || !all_known(c)) {
+    if (!all_known(c)) {
+        go_again(c, holds, own);
+        return;
+    }
+    if (c->final == c->target) {
+        coord_reports_clear(c); /* held of all chunks, and not settled: everybody drops them */
         go_again(c, holds, own);
         return;
     }

@@ -143,6 +143,7 @@ static pawl_code slot_take(struct stage *stage, uint64_t step, uint64_t microbat
     s->base.step = step;
     s->base.microbatch = microbatch;
     s->base.loss = 0;
+    s->base.no_input_grad = s->base.no_weight_grad = false;
     s->in_value = s->value = s->grad_value = 0;
     *out = &s->base;
     return PAWL_OK;
@@ -196,8 +197,9 @@ static void forward(struct stage *stage, const struct version *v, struct stage_s
             receive(m, slot, slot->input, (struct emulated_message){.kind = EMULATED_ACTIVATION}, &ready_ns);
     s->value = value_after(m, v, slot, s->in_value);
     drop(m, s);
-    store(m, s);
+    store(m, s); /* while it is computed at least */
     int64_t end_ns = spend(m, later(begin_ns, ready_ns), m->cost.forward * m->device->slow);
+    if (slot->no_input_grad && slot->no_weight_grad) drop(m, s);
     if (slot->output == NULL) {
         slot->loss = 1 + (double)rng_unit((uint32_t)s->value);
         return;
@@ -221,7 +223,10 @@ static void input_grad(struct stage *stage, const struct version *v, struct stag
                          (struct emulated_message){.kind = EMULATED_GRADIENT, .echo = s->value}, &ready_ns);
     s->grad_value = value_after(m, v, slot, before ^ s->value << 1);
     int64_t end_ns = spend(m, later(begin_ns, ready_ns), m->cost.input_grad * m->device->slow);
-    shrink(m, s);
+    if (slot->no_weight_grad)
+        drop(m, s);
+    else
+        shrink(m, s);
     if (slot->grad_out == NULL) return;
     struct emulated_message made = {.kind = EMULATED_GRADIENT,
                                     .chunk = m->stage.index - 1,

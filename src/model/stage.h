@@ -61,6 +61,9 @@ struct stage_slot {      /* buffers are owned by the stage */
     double loss;         /* mean over the micro-batch's tokens; last stage, after forward */
     uint64_t step;       /* iteration, keys data and dropout */
     uint64_t microbatch; /* global: home * microbatches per pipeline + number */
+    /* Set by whoever took it, before the forward: what will not be computed from it, and need not be stored
+     * for. */
+    bool no_input_grad, no_weight_grad;
     void *private_data;
 };
 

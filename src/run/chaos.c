@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <ftw.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,97 +105,23 @@ static pawl_code run_reference(struct chaos *c, struct pawl_error *e) {
     return code;
 }
 
-/* ---- judging a call ---- */
+/* ---- a run ---- */
 
-struct run { /* one run under way */
-    const struct chaos *chaos;
-    char dir[SPEC_TEXT_MAX + 32];
-    struct chaos_plan plan;
-    bool before[CHAOS_FAULTS_MAX]; /* had fired before this call */
-    struct chaos_seen seen;
-    struct pawl_chaos_run *told;
-};
-
-static bool fired_now(const struct run *r, enum inject_kind kind, bool launcher) {
-    for (uint32_t i = 0; i < r->plan.faults.count; i++) {
-        const struct inject *f = &r->plan.faults.items[i];
-        if (f->fired && !r->before[i] && f->kind == kind && (!launcher || f->rank >= INJECT_LAUNCHER))
-            return true;
-    }
-    return false;
-}
-
-static bool ever_fired(const struct run *r, enum inject_kind kind) {
-    for (uint32_t i = 0; i < r->plan.faults.count; i++)
-        if (r->plan.faults.items[i].fired && r->plan.faults.items[i].kind == kind) return true;
-    return false;
-}
-
-/* May there have been fewer workers than stages? */
-static bool too_few(const struct run *r) {
-    uint32_t lost = 0, ranks = spec_ranks(&r->chaos->spec);
-    for (uint32_t i = 0; i < r->plan.faults.count; i++) {
-        const struct inject *f = &r->plan.faults.items[i];
-        lost += f->fired && f->rank < INJECT_LAUNCHER &&
-                (f->kind == INJECT_KILL || f->kind == INJECT_TERM || f->kind == INJECT_STOP ||
-                 f->kind == INJECT_NET);
-    }
-    return lost + r->chaos->spec.parallel.stages > ranks;
-}
-
-static void judge_weights(struct run *r) {
-    const struct chaos_reference *want = &r->chaos->reference;
-    struct pawl_error e = {.code = PAWL_OK};
-    uint64_t final_step = 0;
-    char weights[65] = "";
-    if (chaos_read_report(r->dir, &final_step, weights, &e) != PAWL_OK) {
-        chaos_problem(&r->seen, "it ended well, but %s", e.text);
-    } else if (final_step < want->count) {
-        if (!fired_now(r, INJECT_TERM, false))
-            chaos_problem(&r->seen, "it ended at step %llu of %llu, told by nobody",
-                          (unsigned long long)final_step, (unsigned long long)want->count);
-    } else {
-        r->seen.finished = true;
-        if (strcmp(weights, want->weights_sha256) != 0)
-            chaos_problem(&r->seen, "weights %.16s..., undisturbed %.16s...", weights, want->weights_sha256);
-        if (r->seen.durable < want->count)
-            chaos_problem(&r->seen, "it ended well, but the last step was never told to be durable");
-    }
-}
-
-static void judge(struct run *r, const struct chaos_call *call, const struct chaos_end *end) {
-    if (end->stuck) {
-        chaos_problem(&r->seen, "stuck: no end within %.0f s", call->limit_s);
-    } else if (end->orphan) {
-        chaos_problem(&r->seen, "a process outlived its launcher");
-    } else if (WIFSIGNALED(end->status)) {
-        if (WTERMSIG(end->status) != SIGKILL || !fired_now(r, INJECT_KILL, true))
-            chaos_problem(&r->seen, "the launcher ended by %s", strsignal(WTERMSIG(end->status)));
-    } else if (WEXITSTATUS(end->status) == 0) {
-        judge_weights(r);
-    } else {
-        int code = WEXITSTATUS(end->status);
-        bool disk = code == pawl_code_exit(PAWL_IO) && ever_fired(r, INJECT_DISK);
-        bool few = code == pawl_code_exit(PAWL_STAGE_LOST) && too_few(r);
-        if (!disk && !few) chaos_problem(&r->seen, "exit code %d: %s", code, end->last);
-    }
-}
-
-static pawl_code call_once(struct run *r, struct pawl_error *e) {
-    struct chaos_call call = call_of(r->chaos, r->dir, &r->plan);
+static pawl_code call_once(const struct chaos *c, struct chaos_run *r, struct pawl_error *e) {
+    struct chaos_call call = call_of(c, r->dir, &r->plan);
     struct chaos_end end;
     for (uint32_t i = 0; i < r->plan.faults.count; i++) r->before[i] = r->plan.faults.items[i].fired;
     r->told->calls++;
     pawl_code code = chaos_call(&call, &end, e);
-    if (code == PAWL_OK) code = chaos_read_log(r->dir, &r->seen, &r->chaos->reference, NULL, e);
+    if (code == PAWL_OK) code = chaos_read_log(r->dir, &r->seen, r->reference, NULL, e);
     if (code == PAWL_OK) code = inject_set_read(&r->plan.faults, r->dir, e);
-    if (code == PAWL_OK) judge(r, &call, &end);
+    if (code == PAWL_OK) chaos_judge(r, &call, &end);
     return code;
 }
 
 /* ---- runs ---- */
 
-static void tell_run(struct chaos *c, struct run *r) {
+static void tell_run(struct chaos *c, struct chaos_run *r) {
     struct pawl_chaos_run *told = r->told;
     bool broken = r->seen.problem[0] != 0, keep = broken || c->options->keep;
     if (!keep) remove_folder(r->dir);
@@ -223,7 +148,7 @@ static void count_run(struct pawl_chaos_report *report, const struct pawl_chaos_
 
 static pawl_code run_once(struct chaos *c, uint32_t number, struct pawl_error *e) {
     struct pawl_chaos_run told = {.number = number};
-    struct run r = {.chaos = c, .told = &told};
+    struct chaos_run r = {.spec = &c->spec, .reference = &c->reference, .told = &told};
     int64_t begin = clock_now_ns();
     snprintf(r.dir, sizeof r.dir, "%s/run-%u", c->root, number);
     pawl_code code = chaos_draw(&c->spec, c->options->seed, number, &r.plan, e);
@@ -233,7 +158,7 @@ static pawl_code run_once(struct chaos *c, uint32_t number, struct pawl_error *e
             chaos_problem(&r.seen, "%u calls did not reach step %llu", most,
                           (unsigned long long)c->spec.run.steps);
         else
-            code = call_once(&r, e);
+            code = call_once(c, &r, e);
     }
     told.seconds = seconds_since(begin);
     if (code == PAWL_OK) {

@@ -77,4 +77,18 @@ pawl_code chaos_read_log(const char *run_dir, struct chaos_seen *seen,
 /* The report of a finished call: weights and last step. `weights` has 65 bytes. */
 pawl_code chaos_read_report(const char *run_dir, uint64_t *final_step, char *weights, struct pawl_error *e);
 
+/* ---- chaos_judge.c ---- */
+
+struct chaos_run { /* one run under way */
+    const struct spec *spec;
+    const struct chaos_reference *reference;
+    char dir[SPEC_TEXT_MAX + 32];
+    struct chaos_plan plan;        /* its faults know what has fired */
+    bool before[CHAOS_FAULTS_MAX]; /* had fired before the last call */
+    struct chaos_seen seen;
+    struct pawl_chaos_run *told;
+};
+/* The log and the notes were read: is the end of the call what the faults allow? Sets seen.finished. */
+void chaos_judge(struct chaos_run *r, const struct chaos_call *call, const struct chaos_end *end);
+
 #endif

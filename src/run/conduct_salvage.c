@@ -26,6 +26,7 @@ void conduct_claim_enter(struct conduct *c, uint32_t rank, const struct fenced *
         claim->known = true;
         claim->version = p->pair.version;
         claim->has_report = p->pair.has_report;
+        claim->shift = f->shift;
         claim->work = p->pair.work;
         claim->total = p->total;
         bytes_clear(&claim->bits);
@@ -44,21 +45,15 @@ static uint64_t count_bits(const uint8_t *bits, size_t size) {
     return count;
 }
 
-/* Chunks whose gradient of the iteration that starts is held by somebody need nothing more; if all of them
- * were, and the GO does not settle, then the iteration is done again with other exponents. */
+/* Chunks whose gradient of the iteration that starts is held by somebody need nothing more. One that was made
+ * with other exponents is worth nothing: it overflowed, and the iteration is done again. */
 static void find_held(const struct conduct *c, const struct go *go, bool *held) {
     const bool *members = coord_members(c->coord);
-    uint32_t count = 0;
-    for (uint32_t k = 0; k < c->chunks; k++) {
-        held[k] = false;
-        for (uint32_t r = 0; r < c->ranks && !go->settle && !go->restore; r++) {
-            const struct conduct_claim *claim = &c->claims[(uint64_t)r * c->chunks + k];
-            if (members[r] && claim->known && claim->has_report && claim->version == go->version)
-                held[k] = true;
-        }
-        count += held[k];
+    for (uint64_t i = 0; i < (uint64_t)c->ranks * c->chunks && !go->settle && !go->restore; i++) {
+        const struct conduct_claim *claim = &c->claims[i];
+        bool good = claim->known && claim->has_report && claim->version == go->version;
+        if (good && claim->shift == go->shift && members[i / c->chunks]) held[i % c->chunks] = true;
     }
-    if (count == c->chunks) memset(held, 0, c->chunks * sizeof *held);
 }
 
 /* Adds what a pair has to its chunk's row; false: another pair has some of it too. */

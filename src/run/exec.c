@@ -169,6 +169,8 @@ static pawl_code open_flight(struct exec *x, struct which which, uint32_t *index
                             .needs_weight_grad = needs_weight_grad(x, which.chunk, global)};
     code = h->stage->ops->slot_take(h->stage, x->iteration, global, &f.slot, e);
     if (code != PAWL_OK) return code;
+    f.slot->no_input_grad = !f.needs_input_grad;
+    f.slot->no_weight_grad = !f.needs_weight_grad;
     f.input_here = which.from == IR_NONE;
     x->flights[*index] = f;
     *place = *index + 1;

@@ -30,8 +30,7 @@ static void show_state(struct launch *l, const struct coord_action *a, double lo
     int64_t now = clock_now_ns();
     uint64_t done = a->iteration + 1, steps = l->spec.run.steps;
     double per_s = rate(l, now);
-    double tokens_left = (double)(steps - done) * (double)spec_contributions(&l->spec) *
-                         l->spec.parallel.batch * l->spec.model.context;
+    double tokens_left = (double)(steps - done) * (double)spec_tokens(&l->spec);
     struct progress_state state = {.step = done,
                                    .steps = steps,
                                    .loss = loss,
@@ -79,7 +78,7 @@ static void note_decided(struct launch *l, const struct coord_action *a) {
     l->failure = (struct pawl_error){0}; /* survived */
     if (a->iteration >= l->counted_step) {
         l->counted_step = a->iteration + 1;
-        l->report.tokens += contributions * l->spec.parallel.batch * l->spec.model.context;
+        l->report.tokens += spec_tokens(&l->spec);
     }
     keep_time(l, a->iteration + 1, now);
     struct json *j = progress_begin(l->progress, "step");

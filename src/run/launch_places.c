@@ -81,34 +81,35 @@ static bool may_start(const struct launch *l) {
     return l->need_starts < l->spec.failure.restarts * spec_ranks(&l->spec);
 }
 
+/* Up to as many as the run began with. */
+static uint32_t missing(const struct launch *l) {
+    uint32_t there = 0, start = spec_ranks(&l->spec);
+    for (uint32_t r = 0; r < l->ranks; r++)
+        there += !is_empty(l, r) && !l->workers[r].gone && !l->workers[r].leaving;
+    return there < start ? start - there : 0;
+}
+
 static void fill(struct launch *l, int64_t now_ns) {
     int64_t hold_ns;
-    while (l->needed > 0 && may_start(l) && !l->over) {
+    while (l->filling && missing(l) > 0 && may_start(l) && !l->over) {
         uint32_t rank = places_free(l, now_ns, &hold_ns);
         if (rank == LAUNCH_NONE) return; /* held off: the next tick looks again */
-        l->needed--;
         l->need_starts++;
         start(l, rank, "too few workers are left");
     }
+    l->filling = false;
 }
 
 void places_need(struct launch *l, uint32_t count, const char *why) {
-    uint32_t starting = 0, there = 0; /* starting: came already, and will take part */
-    for (uint32_t r = 0; r < l->ranks; r++) {
-        bool here = !is_empty(l, r) && !l->workers[r].gone;
-        there += here;
-        starting += here && !l->workers[r].member;
-    }
-    if (there == 0 && count < spec_ranks(&l->spec))
-        count = spec_ranks(&l->spec); /* all lost: as at the start */
-    l->needed = count > starting ? count - starting : 0;
+    uint32_t wanted = missing(l);
+    l->filling = true;
     struct json *j = progress_begin(l->progress, "need");
     json_i64(j, "workers", count);
     json_text(j, "why", why);
-    if (l->needed == 0)
-        progress_end(l->progress, NULL);
+    if (wanted == 0)
+        progress_end(l->progress, NULL); /* they are on their way */
     else if (may_start(l))
-        progress_end(l->progress, "%s: starting %u", why, l->needed);
+        progress_end(l->progress, "%s: starting %u", why, wanted);
     else
         progress_end(l->progress, "%s: waiting %.0f s for pawl join %s", why, l->spec.failure.wait_s,
                      l->spec.run.dir);

@@ -17,6 +17,9 @@
 /* Coordinators in a row without a decided step between them: whatever ends them comes with the run, then. */
 #define LOSSES_MAX 5u
 
+/* Until its first word: a loaded machine takes its time to start a process. */
+#define START_TIMEOUTS 10
+
 void relay_say(struct launch *l, const struct link_frame *f) {
     if (l->relay.process.channel == NULL) return; /* the next one is told the state, not what led to it */
     struct bytes out = {0};
@@ -81,7 +84,7 @@ static pawl_code greet(struct launch *l, struct pawl_error *e) {
 }
 
 pawl_code relay_start(struct launch *l, struct pawl_error *e) {
-    l->relay.broken = false;
+    l->relay.broken = l->relay.begun = false;
     pawl_code code = fleet_spawn(l, "coordinate", &l->relay.process, e);
     if (code == PAWL_OK) code = fleet_watch(l, l->relay.process.pidfd, WATCH_COORDINATOR, 0, e);
     if (code == PAWL_OK) code = fleet_watch(l, channel_fd(l->relay.process.channel), WATCH_LINK, 0, e);
@@ -132,6 +135,7 @@ static void confirm(struct launch *l, uint32_t rank) {
 
 static void handle(struct launch *l, const struct link_frame *f) {
     l->relay.heard_ns = clock_now_ns();
+    l->relay.begun = true;
     switch (f->kind) {
     case LINK_TO:
         pass_on(l, f);
@@ -222,7 +226,7 @@ void relay_exited(struct launch *l) {
 /* A gap between two looks was our own stop: everybody may have been stopped with us. */
 void relay_tick(struct launch *l, int64_t now_ns) {
     struct launch_relay *r = &l->relay;
-    int64_t limit_ns = (int64_t)(l->spec.failure.timeout_s * 1e9);
+    int64_t limit_ns = (int64_t)(l->spec.failure.timeout_s * 1e9) * (r->begun ? 1 : START_TIMEOUTS);
     if (now_ns - r->looked_ns > limit_ns / 2) r->heard_ns = now_ns;
     r->looked_ns = now_ns;
     relay_say(l, &(struct link_frame){.kind = LINK_BEAT});

@@ -82,6 +82,7 @@ struct launch_relay {
     int64_t looked_ns; /* silence was last judged */
     uint64_t view;     /* newest passed on, of FENCE and GO */
     uint32_t losses;   /* coordinators since the last decided step */
+    bool begun;        /* has said something */
     bool broken;       /* its link has ended, or was not to be understood */
     bool finished;     /* FINISH was passed on, or the coordinator said so */
 };
@@ -136,7 +137,7 @@ struct launch {
     bool restoring;       /* a step was asked for, and no GO passed on since */
     uint32_t restores;    /* returns to a durable step without a newer one in between */
     uint64_t restores_at; /* newest durable step at the last of them */
-    uint32_t needed;      /* workers the coordinator lacks */
+    bool filling;         /* the coordinator has too few: places up to the number of the start are filled */
     uint32_t need_starts; /* started for that since the last decided step */
     /* counting */
     int64_t first_go_ns, train_ns;

@@ -1,9 +1,9 @@
 /* The evidence file of a hang: what every worker was doing when one was given up, or when nobody got on.
  *
  * Whoever may answer is asked for its stack (SIGUSR2, run/worker_stack), everybody is described from outside,
- * and after ANSWER_NS the file is written and the one that was given up is killed. A thread does it: looking
- * at many processes takes longer than the others should wait for. Views keep the one that was given up out
- * until then. */
+ * and when they have answered, or after ANSWER_NS, the file is written and the one that was given up is
+ * killed. A thread does it: looking at many processes takes longer than the others should wait for. Views
+ * keep the one that was given up out until then. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,8 +20,10 @@
 #include "run/evidence.h"
 #include "run/launch_state.h"
 
-/* Writing a stack takes a process that runs some milliseconds. */
-#define ANSWER_NS INT64_C(200000000)
+/* Writing its stacks takes a process that runs some milliseconds, or a hundred when it has threads that do
+ * not answer. One that hangs makes everybody's file wait for all of this. */
+#define ANSWER_NS INT64_C(500000000)
+#define LOOK_US   5000
 
 /* Files a run folder gets at most: what is not learned from these is not learned from more. */
 #define FILES_MAX 32u
@@ -75,9 +77,23 @@ static void ask(struct witness_work *k) {
     }
 }
 
+static void stack_path(const struct witness_work *k, const struct subject *s, char *out, size_t size) {
+    snprintf(out, size, "%s/rank-%u.%d", k->folder, s->seen.rank, (int)s->seen.pid);
+}
+
+/* A file has its name when it is whole. */
+static bool all_answered(const struct witness_work *k) {
+    char path[sizeof k->folder + 64];
+    for (uint32_t i = 0; i < k->count; i++) {
+        stack_path(k, &k->subjects[i], path, sizeof path);
+        if (k->subjects[i].asked && access(path, F_OK) != 0) return false;
+    }
+    return true;
+}
+
 static void put_stack(const struct witness_work *k, const struct subject *s, struct bytes *out) {
     char path[sizeof k->folder + 64];
-    snprintf(path, sizeof path, "%s/rank-%u.%d", k->folder, s->seen.rank, (int)s->seen.pid);
+    stack_path(k, s, path, sizeof path);
     bytes_printf(out, "  its own word:\n");
     if (!s->asked)
         bytes_printf(out, "  none: it was stopped, or had not begun\n");
@@ -109,7 +125,7 @@ static void *look(void *argument) {
     ask(k);
     for (uint32_t i = 0; i < k->count && texts != NULL; i++)
         evidence_describe(&k->subjects[i].seen, &texts[i]);
-    for (int64_t left; (left = end_ns - clock_now_ns()) > 0;) usleep((useconds_t)(left / 1000) + 1);
+    while (!all_answered(k) && clock_now_ns() < end_ns) usleep(LOOK_US);
     if (texts == NULL)
         error_set(&k->error, PAWL_MEMORY, 0, "no memory for %u workers", k->count);
     else if (write_file(k, texts) == PAWL_OK)

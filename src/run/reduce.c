@@ -55,7 +55,6 @@ static void drop_members(struct reduce *r) {
 void reduce_close(struct reduce *r) {
     drop_members(r);
     free(r->inbox);
-    free(r->own_sum);
     free(r->footers);
     *r = (struct reduce){0};
 }
@@ -132,19 +131,16 @@ pawl_code reduce_members(struct reduce *r, const struct reduce_holders *h, struc
     r->replicas.member_count = 0;
     for (int s = 0; s < REDUCE_SEGMENTS; s++) r->segments[s].member_count = 0;
     bool good = gather_members(r, h);
-    size_t inbox = 0, own = 0;
+    size_t inbox = 0;
     for (int s = 0; s < REDUCE_SEGMENTS && good; s++) {
         struct reduce_segment *seg = &r->segments[s];
         if (seg->member_count == 0) continue;
-        uint64_t mine = slice_count(seg, seg->self);
-        if (mine > own) own = mine; /* they are summed one after the other */
-        inbox += mine * (seg->member_count - 1);
+        inbox += slice_count(seg, seg->self) * (seg->member_count - 1);
     }
     free(r->footers);
     r->footers =
         good ? calloc((size_t)r->replicas.member_count * GRADSUM_FOOTER_WORDS, sizeof *r->footers) : NULL;
-    if (r->footers == NULL || !grow(&r->inbox, &r->inbox_words, inbox + 1) ||
-        !grow(&r->own_sum, &r->own_words, own + 1))
+    if (r->footers == NULL || !grow(&r->inbox, &r->inbox_words, inbox + 1))
         return error_set(e, PAWL_MEMORY, 0, "no memory to reduce %llu parameters",
                          (unsigned long long)r->stage->param_count);
     return PAWL_OK;
@@ -283,21 +279,32 @@ static const void *sums_by(const struct reduce *r, uint32_t s, uint32_t j, const
     return in;
 }
 
-/* In the order of members, which decides the bits of float sums. */
+/* Into `block`, `count` sums of the own slice from place `at` on: in the order of members, which decides the
+ * bits of float sums. */
+static void sum_block(struct reduce *r, uint32_t s, uint64_t at, uint64_t count, const int64_t **inbox) {
+    enum gradsum_kind kind = r->stage->sums;
+    for (uint32_t j = 0; j < r->segments[s].member_count; j++) {
+        const void *by = gradsum_at(kind, sums_by(r, s, j, inbox), at);
+        if (j == 0)
+            memcpy(r->block, by, count * gradsum_bytes(kind));
+        else if (kind == GRADSUM_FLOAT)
+            gradsum_add_float(gradsum_at(kind, r->block, 0), by, count);
+        else
+            gradsum_merge(r->block, by, count);
+    }
+}
+
 static void sum_slice(struct reduce *r, uint32_t s, const int64_t **inbox) {
     struct reduce_segment *seg = &r->segments[s];
-    uint64_t mine = slice_count(seg, seg->self);
-    for (uint32_t j = 0; j < seg->member_count; j++) {
-        const void *by = sums_by(r, s, j, inbox);
-        if (mine == 0) continue;
-        if (j == 0)
-            memcpy(r->own_sum, by, mine * gradsum_bytes(r->stage->sums));
-        else if (r->stage->sums == GRADSUM_FLOAT)
-            gradsum_add_float(gradsum_at(GRADSUM_FLOAT, r->own_sum, 0), by, mine);
-        else
-            gradsum_merge(r->own_sum, by, mine);
+    uint64_t begin = slice_begin(seg, seg->self), mine = slice_count(seg, seg->self);
+    const int64_t *next = *inbox;
+    for (uint64_t at = 0; at < mine; at += REDUCE_BLOCK) {
+        uint64_t count = mine - at < REDUCE_BLOCK ? mine - at : REDUCE_BLOCK;
+        next = *inbox;
+        sum_block(r, s, at, count, &next);
+        mean_of_slice(r, r->block, begin + at, count);
     }
-    mean_of_slice(r, r->own_sum, slice_begin(seg, seg->self), mine);
+    *inbox = next;
 }
 
 static pawl_code gather_segment(struct reduce *r, uint32_t s, struct pawl_error *e) {

@@ -23,6 +23,9 @@
 /* Before, behind, and the shared tensor itself. */
 #define REDUCE_SEGMENTS 3
 
+/* Parameters summed at a time, so that what is added up stays in the cache: 32 KiB of sums. */
+#define REDUCE_BLOCK 4096u
+
 struct reduce_member {
     uint32_t rank, chunk;
 };
@@ -59,9 +62,8 @@ struct reduce {
     uint32_t giving; /* such sends that have not left */
     int64_t *inbox;  /* slices of the sums from the other members */
     size_t inbox_words;
-    int64_t *own_sum; /* one own slice, summed */
-    size_t own_words;
-    int64_t *footers; /* [holders][GRADSUM_FOOTER_WORDS], by place */
+    int64_t block[REDUCE_BLOCK]; /* a block of an own slice, summed */
+    int64_t *footers;            /* [holders][GRADSUM_FOOTER_WORDS], by place */
     int64_t footer[GRADSUM_FOOTER_WORDS];
     enum reduce_phase phase;
     uint32_t pending;

@@ -27,7 +27,8 @@
 #include "run/measure.h"
 #include "run/spec.h"
 
-#define REPLAN_GAIN  0.05
+/* A change costs a fence, a fraction of an iteration, and comes once in REPLAN_PAUSE of them at most. */
+#define REPLAN_GAIN  0.02
 #define REPLAN_PAUSE 20u
 
 struct replan;

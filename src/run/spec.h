@@ -122,6 +122,11 @@ const char *spec_plan_profile(const struct spec *s);
 int64_t spec_stall_ns(const struct spec *s, enum coord_work work);
 /* Every limit and count of the coordinator that follows from the spec; not what recovery knows. */
 void spec_coord_config(const struct spec *s, struct coord_config *out);
+/* Tokens of a step; a sequence of an emulated run counts as one. */
+static inline uint64_t spec_tokens(const struct spec *s) {
+    return spec_contributions(s) * s->parallel.batch *
+           (s->run.engine == SPEC_ENGINE_GPT ? s->model.context : 1);
+}
 struct gpt_config spec_gpt(const struct spec *s);
 struct adamw_config spec_adamw(const struct spec *s);
 

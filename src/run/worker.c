@@ -147,7 +147,9 @@ static pawl_code handle(struct worker *w, const struct message *m, struct pawl_e
     case MESSAGE_INJECT:
         return handle_inject(w, m, e);
     case MESSAGE_LEAVE:
-        w->phase = WORKER_LEAVING;
+        /* Who never was a member has nothing that anybody needs. A copy under way is dropped: its source may
+         * be ending, too, and a connection that breaks while it is made is what UCX 1.13 dies of. */
+        w->phase = w->go.plan == NULL ? WORKER_ENDED : WORKER_LEAVING;
         return PAWL_OK;
     default:
         return error_set(e, PAWL_FORMAT, 0, "control message of kind %d is not for workers", (int)m->kind);

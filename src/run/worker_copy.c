@@ -126,6 +126,7 @@ pawl_code worker_prepare(struct worker *w, const struct message *m, struct pawl_
     if (m->view != w->peers.view)
         return error_set(e, PAWL_INTERNAL, 0, "told to prepare in view %llu, but it is view %llu",
                          (unsigned long long)m->view, (unsigned long long)w->peers.view);
+    if (w->inject != NULL) inject_self_at(w->inject, m->version); /* who joins begins nothing before this */
     struct holding *h = worker_find(w, m->chunk);
     pawl_code code = PAWL_OK;
     if (takes) {

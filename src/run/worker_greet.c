@@ -34,7 +34,8 @@ static void note_role(struct worker *w, uint32_t role) {
 static void find_neighbours(struct worker *w) {
     const struct ir_worker *list = w->exec.list;
     memset(w->unheard, 0, w->peers.rank_count * sizeof *w->unheard);
-    if (w->planned_count == 0) return;
+    /* At the end nobody is to be connected to any more: everybody may go. */
+    if (w->planned_count == 0 || w->go.version >= w->spec.run.steps) return;
     for (uint32_t rank = 0; rank < w->peers.rank_count; rank++)
         w->unheard[rank] = share_a_chunk(&w->go, w->peers.rank, rank);
     for (uint32_t i = 0; list != NULL && i < list->count; i++) {

@@ -12,7 +12,7 @@ import unittest
 
 from runs import LONG, PAWL, SOURCE, STEPS, TIMEOUT, RunCase
 
-MANY = 300  # steps: long enough for something to happen meanwhile
+OPEN = 100000  # steps: a run that lasts until what is waited for has come, and is then told to end
 
 
 def coordinator_points():
@@ -39,6 +39,22 @@ class Attend(RunCase):
         self.assertEqual(got["weights_sha256"], self.want(**changes)["weights_sha256"])
         return got
 
+    def end_and_compare(self, run, folder, **changes):
+        """The report of a run that is told to end; its weights are those of one that nothing happened to."""
+        if run.poll() is None:
+            run.send_signal(signal.SIGTERM)
+        self.errors = self.finish(run)
+        got = self.report(folder)
+        want = self.reference(steps=got["final_step"], **changes)
+        self.assertEqual(got["weights_sha256"], want["weights_sha256"], self.errors)
+        return got
+
+    def go_on_and_compare(self, spec, folder):
+        """A run that was ended goes on with the same command, some steps further."""
+        steps = self.report(folder)["final_step"] + 5
+        self.run_pawl(spec, "--steps", str(steps))
+        return self.same_weights(folder, steps=steps)
+
     # ---- the coordinator
 
     def test_a_coordinator_killed_at_any_moment_is_replaced_and_costs_no_bits(self):
@@ -62,12 +78,12 @@ class Attend(RunCase):
                 self.assertEqual((got["coordinator_restarts"], got["failures"]), (1, 1))
 
     def test_a_coordinator_that_is_stopped_is_replaced_after_the_timeout(self):
-        spec, folder = self.spec(steps=MANY, timeout=1)
+        spec, folder = self.spec(steps=OPEN, timeout=4)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 3)
         os.kill(self.status(folder)["coordinator_pid"], signal.SIGSTOP)
-        self.finish(run)
-        got = self.same_weights(folder, steps=MANY)
+        self.await_event(run, folder, "coordinator_lost")
+        got = self.end_and_compare(run, folder)
         self.assertEqual((got["coordinator_restarts"], got["failures"]), (1, 0))
         self.assertEqual(len(self.events(folder, "coordinator_silent")), 1)
 
@@ -92,40 +108,38 @@ class Attend(RunCase):
         self.assertIn("without a step in between", errors.strip().splitlines()[-1])
 
     def test_a_launcher_that_was_stopped_takes_nobody_for_dead(self):
-        spec, folder = self.spec(steps=MANY, timeout=1)
+        spec, folder = self.spec(steps=OPEN, timeout=4)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 3)
         run.send_signal(signal.SIGSTOP)
-        time.sleep(1.5)  # longer than the timeout: that is what is tested
+        time.sleep(6)  # longer than the timeout: that is what is tested
         run.send_signal(signal.SIGCONT)
-        self.finish(run)
-        got = self.same_weights(folder, steps=MANY)
+        got = self.end_and_compare(run, folder)
         self.assertEqual((got["failures"], got["coordinator_restarts"]), (0, 0))
 
     # ---- joins
 
     def test_a_worker_that_joins_after_a_death_takes_part_again(self):
-        spec, folder = self.spec(steps=MANY)
+        spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet", "--inject", "kill:1@5")
         self.await_event(run, folder, "worker_lost")
         joined = self.join(folder)
         self.await_event(run, folder, "joined")
         self.await_that(run, lambda: any(e["live"] == 4 for e in self.events(folder, "step")[-1:]))
-        self.finish(run)
+        got = self.end_and_compare(run, folder)
         self.assertEqual(joined.wait(TIMEOUT), 0)
-        got = self.same_weights(folder, steps=MANY)
         self.assertEqual((got["failures"], got["joins"]), (1, 1))
 
     def test_a_run_grows_beyond_its_start_and_the_weights_stay_the_same(self):
-        spec, folder = self.spec(steps=MANY)
+        spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 2)
         joined = self.join(folder, "-n", "2")
         self.await_event(run, folder, "joined", 2)
         pipelines = self.await_that(run, lambda: {w["pipeline"] for w in self.training(folder)})
-        self.finish(run)
+        got = self.end_and_compare(run, folder)
         self.assertEqual(joined.wait(TIMEOUT), 0)
-        self.assertEqual(self.same_weights(folder, steps=MANY)["joins"], 2)
+        self.assertEqual(got["joins"], 2)
         self.assertIn(2, pipelines, "no third pipeline was made")
 
     def test_a_join_beyond_the_places_is_refused(self):
@@ -138,16 +152,16 @@ class Attend(RunCase):
         self.finish(run)
 
     def test_a_joined_worker_that_dies_is_done_without(self):
-        spec, folder = self.spec(steps=MANY)
+        spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 2)
         joined = self.join(folder, "-n", "2")
         self.await_event(run, folder, "joined", 2)
         self.kill(folder, 4)
         self.await_event(run, folder, "worker_lost")
-        self.finish(run)
+        got = self.end_and_compare(run, folder)
         self.assertNotEqual(joined.wait(TIMEOUT), 0)
-        self.assertEqual(self.same_weights(folder, steps=MANY)["failures"], 1)
+        self.assertEqual(got["failures"], 1)
 
     def test_what_joins_a_folder_without_a_run_is_told_so(self):
         for command in (["join"], ["stop"], ["status"], ["drain"]):
@@ -158,38 +172,35 @@ class Attend(RunCase):
     # ---- leaves
 
     def test_a_drained_worker_leaves_and_nothing_is_lost(self):
-        spec, folder = self.spec(steps=MANY)
+        spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 2)
         done = self.command("drain", folder, 1)
         self.assertIn("worker 1 has left", done.stdout)
         self.assertNotIn(1, [w["rank"] for w in self.status(folder)["workers"]])
         self.assertIn("no worker 1", self.command("drain", folder, 1, expect=64).stderr)
-        self.finish(run)
-        got = self.same_weights(folder, steps=MANY)
+        got = self.end_and_compare(run, folder)
         self.assertEqual((got["leaves"], got["failures"], got["iterations_redone"]), (1, 0, 0))
         self.assertEqual([(e["rank"], e.get("status")) for e in self.events(folder, "worker_exit")], [(1, 0)])
 
     def test_sigterm_to_a_worker_is_a_leave(self):
-        spec, folder = self.spec(steps=MANY)
+        spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 2)
         self.kill(folder, 2, signal.SIGTERM)
         self.await_event(run, folder, "left")
-        self.finish(run)
-        got = self.same_weights(folder, steps=MANY)
+        got = self.end_and_compare(run, folder)
         self.assertEqual((got["leaves"], got["failures"]), (1, 0))
 
     def test_sigterm_to_a_joined_worker_is_a_leave_and_its_command_ends_well(self):
-        spec, folder = self.spec(steps=MANY)
+        spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet", "--inject", "kill:1@3")
         self.await_event(run, folder, "worker_lost")
         joined = self.join(folder)
         self.await_event(run, folder, "joined")
         joined.send_signal(signal.SIGTERM)
         self.assertEqual(joined.wait(TIMEOUT), 0)
-        self.finish(run)
-        got = self.same_weights(folder, steps=MANY)
+        got = self.end_and_compare(run, folder)
         self.assertEqual((got["joins"], got["leaves"], got["failures"]), (1, 1, 1))
 
     def test_a_worker_that_cannot_be_missed_takes_the_run_along_saved(self):
@@ -205,27 +216,25 @@ class Attend(RunCase):
     # ---- the end on request
 
     def test_the_stop_file_saves_and_ends_and_is_removed(self):
-        spec, folder = self.spec(steps=MANY)
+        spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 2)
         (folder / "STOP").touch()
         self.finish(run)
         stopped = self.report(folder)
-        self.assertLess(stopped["final_step"], MANY)
+        self.assertLess(stopped["final_step"], OPEN)
         self.assertEqual(stopped["last_durable_step"], stopped["final_step"])
         self.assertFalse((folder / "STOP").exists())
-        self.run_pawl(spec)
-        self.same_weights(folder, steps=MANY)
+        self.go_on_and_compare(spec, folder)
 
     def test_the_stop_command_does_the_same(self):
-        spec, folder = self.spec(steps=MANY)
+        spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 2)
         self.command("stop", folder)
         self.finish(run)
         self.assertEqual(self.report(folder)["last_durable_step"], self.report(folder)["final_step"])
-        self.run_pawl(spec)
-        self.same_weights(folder, steps=MANY)
+        self.go_on_and_compare(spec, folder)
 
     def test_sigterm_to_every_process_at_once_saves_and_ends(self):
         spec, folder = self.spec(steps=100000)
@@ -240,7 +249,7 @@ class Attend(RunCase):
         self.assertEqual((got["failures"], got["coordinator_restarts"]), (0, 0))
 
     def test_a_grace_that_cannot_hold_a_save_is_told_beforehand_and_leaves_the_newest_durable_step(self):
-        spec, folder = self.spec(steps=MANY, timeout=60, failure=", grace_s: 0.05")
+        spec, folder = self.spec(steps=OPEN, timeout=60, failure=", grace_s: 0.05")
         run = self.start(spec, "--inject", "slow:0@5:3000")
         self.await_event(run, folder, "grace_too_short")
         run.send_signal(signal.SIGTERM)
@@ -248,21 +257,20 @@ class Attend(RunCase):
         self.assertIn("failure.grace_s is 0.05, but an iteration takes", errors)
         last = errors.strip().splitlines()[-1]
         self.assertRegex(last, r"failure.grace_s\) is over; the newest durable step is \d+$")
-        self.run_pawl(spec)
-        got = self.same_weights(folder, steps=MANY)
+        got = self.go_on_and_compare(spec, folder)
         self.assertGreaterEqual(got["resumed_from"], int(last.split()[-1]))
 
     # ---- hangs
 
     def test_a_stopped_worker_leaves_a_file_that_says_what_everybody_was_doing(self):
-        spec, folder = self.spec(steps=MANY, timeout=1)
+        spec, folder = self.spec(steps=OPEN, timeout=4)
         run = self.start(spec)
         self.await_step(run, folder, 3)
         pid = self.pid_of(folder, 2)
         os.kill(pid, signal.SIGSTOP)
         event = self.await_event(run, folder, "evidence")
-        errors = self.finish(run)
-        self.assertIn(f"what every worker was doing: {folder}/evidence-1.txt", errors)
+        self.assertEqual(self.end_and_compare(run, folder)["failures"], 1)
+        self.assertIn(f"what every worker was doing: {folder}/evidence-1.txt", self.errors)
         text = pathlib.Path(event["file"]).read_text()
         for rank in range(4):
             self.assertRegex(text, rf"(?m)^worker {rank}: pid \d+, pipeline \d, stage \d, phase step, ")
@@ -274,15 +282,14 @@ class Attend(RunCase):
         self.assertGreaterEqual(others.count("last instruction: "), 6)  # from outside, and their own word
         self.assertGreaterEqual(others.count("(main)"), 3)
         self.assertFalse((folder / ".stacks").exists())
-        self.assertEqual(self.same_weights(folder, steps=MANY)["failures"], 1)
 
     # ---- a stage without a replica
 
     def test_a_stage_wiped_out_is_restored_and_what_was_lost_is_said(self):
-        spec, folder = self.spec(steps=MANY, every=40)
+        spec, folder = self.spec(steps=90, every=40)
         run = self.start(spec, "--inject", "kill:1@50", "--inject", "kill:3@50")
         errors = self.finish(run)
-        got = self.same_weights(folder, steps=MANY)
+        got = self.same_weights(folder, steps=90)
         self.assertEqual((got["restores"], got["failures"]), (1, 2))
         event = self.events(folder, "restored")[0]
         self.assertEqual(got["lost_iterations"], event["lost_iterations"])
@@ -291,16 +298,15 @@ class Attend(RunCase):
                                  r"work\) are done again")
 
     def test_every_worker_killed_at_once_is_started_again_from_the_newest_durable_step(self):
-        spec, folder = self.spec(steps=MANY)
+        spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
         self.await_event(run, folder, "durable")
         for worker in self.status(folder)["workers"]:
             os.kill(worker["pid"], signal.SIGKILL)
         self.await_event(run, folder, "restored")
-        self.finish(run)
-        got = self.same_weights(folder, steps=MANY)
+        self.await_that(run, lambda: self.events(folder, "step")[-1]["live"] == 4)
+        got = self.end_and_compare(run, folder)
         self.assertEqual((got["restores"], got["failures"]), (1, 4))
-        self.assertEqual(self.events(folder, "step")[-1]["live"], 4)
 
     def test_a_stage_wiped_out_again_and_again_without_a_save_ends_and_says_so(self):
         spec, folder = self.spec(steps=100000, every=0, pipelines=1, microbatches=6, failure=", restarts: 2")
@@ -314,21 +320,20 @@ class Attend(RunCase):
         self.assertIn("failure.restarts", errors.strip().splitlines()[-1])
         self.assertIn("2 returns to a durable step", errors.strip().splitlines()[-1])
 
-    def test_too_few_workers_are_waited_for_and_one_that_joins_ends_the_wait(self):
-        spec, folder = self.spec(steps=MANY, pipelines=1, microbatches=6, failure=", restarts: 1, wait_s: 250")
+    def test_where_too_few_are_left_for_every_stage_workers_are_started(self):
+        spec, folder = self.spec(steps=OPEN, pipelines=1, microbatches=6, failure=", restarts: 1")
         run = self.start(spec, "--quiet", "--inject", "kill:1@5")
         self.await_event(run, folder, "restored")
-        self.finish(run)
-        self.same_weights(folder, steps=MANY, pipelines=1, microbatches=6)
+        self.await_step(run, folder, 10)
+        self.end_and_compare(run, folder, pipelines=1, microbatches=6)
 
     # ---- respawn
 
     def test_a_dead_worker_is_started_again_as_often_as_is_allowed(self):
-        spec, folder = self.spec(steps=MANY, failure=", respawn: 1")
+        spec, folder = self.spec(steps=OPEN, failure=", respawn: 1")
         run = self.start(spec, "--quiet", "--inject", "kill:1@5")
         self.await_event(run, folder, "joined")
-        self.finish(run)
-        got = self.same_weights(folder, steps=MANY)
+        got = self.end_and_compare(run, folder)
         self.assertEqual((got["failures"], got["joins"]), (1, 1))
         self.assertEqual(len(self.events(folder, "worker_started")), 1)
 

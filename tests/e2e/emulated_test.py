@@ -81,6 +81,16 @@ class Emulated(unittest.TestCase):
         spec = self.spec(2, unit_s=0.001, cost=cost, top=slow, more="pipelines: 2, microbatches: 6")
         self.assertEqual(self.weights(spec, "kill:1@4"), wanted)
 
+    def test_no_worker_stores_more_than_its_memory_whatever_fails(self):
+        """Three micro-batches beside the state of one chunk: for a second chunk there is no room."""
+        wanted = self.weights(self.spec(3, more="pipelines: 1, microbatches: 12"))
+        cost = "forward: 1, input_grad: 1, weight_grad: 1, state_bytes: 1000, activation_bytes: 100, weight_grad_bytes: 60"
+        for limit, policy in ((1300, "pawl"), (1300, "1f1b"), (2200, "pawl"), (9000, "recycle")):
+            with self.subTest(limit=limit, policy=policy):
+                spec = self.spec(3, cost=cost, top=f"memory_bytes: {limit}\n",
+                                 more=f"pipelines: 4, microbatches: 3, schedule: {policy}")
+                self.assertEqual(self.weights(spec, "kill:1@3", "kill:6@3", "kill:11@5"), wanted)
+
     def test_a_profile_of_other_stages_is_refused_before_anything_starts(self):
         spec = self.spec(2, more="pipelines: 2")
         text = spec.read_text()

@@ -46,7 +46,7 @@ class RunCase(unittest.TestCase):
     def spec(self, **changes):
         type(self).serial += 1
         values = dict(dir=self.root / f"run{self.serial}", steps=STEPS, text=self.text, pipelines=2, stages=2,
-                      microbatches=3, tied="true", clip="0.5", every=1, timeout=2, failure="")
+                      microbatches=3, tied="true", clip="0.5", every=1, timeout=10, failure="")
         values.update(changes)
         path = self.root / f"spec{self.serial}.yaml"
         path.write_text(SPEC.format(**values))

@@ -191,7 +191,7 @@ class Train(RunCase):
 
     def test_a_worker_that_is_stopped_is_replaced_by_its_peers(self):
         want = self.reference(steps=40)
-        spec, folder = self.spec(steps=40)
+        spec, folder = self.spec(steps=40, timeout=4)
         run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL)
         log = folder / "log.jsonl"
         while not (log.exists() and '"event":"step"' in log.read_text()):

@@ -36,20 +36,30 @@ static inline bool world_somebody_is_beyond(const struct world *w, const struct 
     return false;
 }
 
+/* Gradients that are held of some chunks; held of all, and not settled, they are worth nothing. */
+static inline uint8_t world_reduced(const struct world *w, const struct world_scope *scope) {
+    const struct world_go *g = &w->go;
+    uint8_t reduced = 0;
+    for (uint32_t rank = 0; rank < world_ranks(scope) && !g->settle && !g->restore; rank++)
+        for (uint32_t chunk = 0; chunk < world_chunks(scope); chunk++) {
+            const struct world_told *t = &w->told[rank][chunk];
+            if (t->has && t->version == g->version && t->grad) reduced |= (uint8_t)(1u << chunk);
+        }
+    return reduced == (1u << world_chunks(scope)) - 1 ? 0 : reduced;
+}
+
 /* Contributions that are done, by chunk: the driver's part of salvage. */
 static inline const char *world_share_out(struct world *w, const struct world_scope *scope, uint32_t chunk) {
     struct world_go *g = &w->go;
     uint8_t done = 0, holders = 0, at = 0;
-    bool reduced = false;
+    bool reduced = g->reduced >> chunk & 1;
     for (uint32_t rank = 0; rank < world_ranks(scope); rank++) {
         const struct world_told *t = &w->told[rank][chunk];
-        bool final = t->has && t->version == g->version - g->settle;
-        if (!g->settle && !g->restore && final && t->grad && w->answers[rank].shift == g->shift)
-            reduced = true;
         holders += g->pairs[rank][chunk].held;
         if (!g->pairs[rank][chunk].held || !(g->pairs[rank][chunk].flags & COORD_KEEP_WORK)) continue;
         if (t->work != g->version + 1 || t->work_shift != g->shift)
             return "GO keeps work of another iteration";
+        if (reduced) return "GO keeps work for a chunk that is reduced";
         if (done & t->set) return "GO keeps a contribution twice";
         done |= t->set;
     }
@@ -109,6 +119,7 @@ static inline const char *world_send_go(struct world *w, const struct world_scop
         w->final = (uint8_t)a->version;
     }
     w->taken_over = 0;
+    g->reduced = world_reduced(w, scope);
     for (uint32_t chunk = 0; chunk < world_chunks(scope); chunk++) {
         const char *wrong = world_share_out(w, scope, chunk);
         if (wrong != NULL) return wrong;

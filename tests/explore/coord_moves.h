@@ -53,6 +53,8 @@ static inline const char *world_on_up(struct world *w, const struct world_scope 
                                 .part = m.part,
                                 .parts = m.parts,
                                 .ok = m.ok};
+    if (m.kind == COORD_LEAVING) w->leavers |= (uint8_t)(1u << rank);
+    if (m.kind == COORD_EXIT) w->leavers &= (uint8_t) ~(1u << rank);
     if (m.kind == COORD_REDUCED) event.report = world_report(w, scope, m.chunk, m.version, m.shift);
     if (m.kind == COORD_FENCED) {
         fenced.shift = w->answers[rank].shift;
@@ -334,8 +336,13 @@ static inline const char *world_take_over(struct world *w, const struct world_sc
     if (coord_new(&config, c, &e) != PAWL_OK) return "a coordinator cannot take over";
     w->finding = w->planning = w->needing = w->preparing = w->left = 0;
     memset(w->told, 0, sizeof w->told);
-    if (!w->stopped) return NULL;
-    return world_feed(w, scope, *c, &(struct coord_event){.kind = COORD_STOPPING});
+    const char *wrong = NULL;
+    if (w->stopped) wrong = world_feed(w, scope, *c, &(struct coord_event){.kind = COORD_STOPPING});
+    for (uint32_t rank = 0; rank < world_ranks(scope) && wrong == NULL; rank++) {
+        struct coord_event leaving = {.kind = COORD_LEAVING, .rank = rank};
+        if (w->leavers >> rank & 1 && there[rank]) wrong = world_feed(w, scope, *c, &leaving);
+    }
+    return wrong;
 }
 
 /* What no live rank can use any more must not tell states apart. */

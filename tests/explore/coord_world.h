@@ -83,6 +83,7 @@ struct world_answer { /* to the newest FENCE; older ones are ignored anyway */
 
 struct world_go { /* the newest; there is no other under way */
     uint8_t view, version, settle, verdict, shift, optimistic, restore;
+    uint8_t reduced; /* mask: chunks that need no contribution any more */
     struct {
         uint8_t held, flags, source;
         uint8_t todo, later; /* its share of the first iteration, and of those after it */
@@ -108,6 +109,7 @@ struct world_scope { /* what an exploration allows */
 };
 
 struct world {
+    uint8_t leavers;    /* mask: the launcher has heard that they want to leave */
     uint8_t taken_over; /* by a coordinator that has not said GO yet */
     uint8_t deaths, save_failures, stoppings, joins, leaves, takeovers, changes, replans; /* left */
     uint8_t seconds;                      /* the clock; silences drive it */
@@ -241,7 +243,7 @@ static inline const char *world_go_elsewhere(struct world *w, const struct world
                                              uint32_t chunk) {
     struct world_holding *h = &w->workers[rank].holdings[chunk];
     h->held = 0;
-    if (w->go.shift != w->workers[rank].shift && !w->go.settle) h->grad = 0;
+    if (!w->go.settle && !(w->go.reduced >> chunk & 1)) h->grad = 0;
     if (!h->has || h->version != w->go.version - w->go.settle || w->go.restore ||
         (w->go.settle && !h->grad)) {
         world_drop(h);
@@ -279,7 +281,8 @@ static inline const char *world_go_pair(struct world *w, const struct world_scop
     if (g->settle)
         return h->grad ? world_finalize(w, scope, rank, chunk, g->verdict) : "GO settles without G";
     h->tentative = 0;
-    if (g->shift != k->shift) h->grad = 0;
+    if (!(g->reduced >> chunk & 1)) h->grad = 0;
+    if (g->reduced >> chunk & 1 && !h->grad) return "GO takes a gradient to be where it is not";
     return NULL;
 }
 

@@ -324,6 +324,9 @@ static void make_spec(struct cluster *c, const char *data) {
                                             "decoupled", "recycle", "pawl",  "pawl",  "pawl"};
     uint32_t stages = 1 + (uint32_t)rng_below(&c->rng, 4), pipelines = 1 + (uint32_t)rng_below(&c->rng, 3);
     uint32_t more = (uint32_t)rng_below(&c->rng, 3);
+    /* Some runs are long enough for a better plan to be worth a fence. */
+    uint64_t steps =
+        chance(c, 8) ? REPLAN_PAUSE + rng_below(&c->rng, REPLAN_PAUSE) : 3 + rng_below(&c->rng, 10);
     snprintf(text, sizeof text,
              "run: {dir: storm, steps: %llu, seed: %llu}\n"
              "model: {layers: %u, heads: 2, width: 8, context: 6, vocabulary: 13, tied: %s, dropout: %s}\n"
@@ -333,7 +336,7 @@ static void make_spec(struct cluster *c, const char *data) {
              "optimizer: {lr: %s, clip_norm: %s}\n"
              "save: {every: %llu, in_flight: %llu, keep: %llu}\n"
              "failure: {timeout_s: 0.3}\n",
-             (unsigned long long)(3 + rng_below(&c->rng, 10)), (unsigned long long)rng_below(&c->rng, 1000),
+             (unsigned long long)steps, (unsigned long long)rng_below(&c->rng, 1000),
              stages + (uint32_t)rng_below(&c->rng, 2), chance(c, 2) ? "true" : "false",
              chance(c, 2) ? "0.1" : "0", data, pipelines, stages,
              (unsigned long long)(1 + rng_below(&c->rng, 4)), schedules[rng_below(&c->rng, 10)],
@@ -398,14 +401,15 @@ static void print_totals(const struct totals *t, uint64_t seeds) {
     printf(
         "storm: %llu seeds: %llu kills, %llu stops, %llu cuts, %llu power cuts, %llu disk troubles, %llu "
         "takeovers, %llu joins (%llu prepared), %llu leaves, %llu ends asked for\n"
-        "storm: %llu fences, %llu returns to a durable step, %llu restarts, %llu undone steps, %llu grown "
+        "storm: %llu fences (%llu for a better plan), %llu returns to a durable step, %llu restarts, %llu "
+        "undone steps, %llu grown "
         "plans, %llu moves, %llu contributions kept, %llu redone\n"
         "storm: of all GO %llu fetched states, %llu fetched gradients, %llu kept sums (%llu of a tentative "
         "step), %llu helpers, %llu spares, %llu plans with a pipeline that is not full\n",
         (unsigned long long)seeds, N(kills), N(stops), N(cuts), N(power_cuts), N(disks), N(takeovers),
-        N(joins), N(prepared), N(leaves), N(stopped), N(fences), N(restores), N(restarts), N(undone),
-        N(grown), N(moved), N(kept), N(redone), N(states), N(grads), N(keeps), N(settled_keeps), N(helpers),
-        N(spares), N(uneven));
+        N(joins), N(prepared), N(leaves), N(stopped), N(fences), N(better), N(restores), N(restarts),
+        N(undone), N(grown), N(moved), N(kept), N(redone), N(states), N(grads), N(keeps), N(settled_keeps),
+        N(helpers), N(spares), N(uneven));
 #undef N
 }
 

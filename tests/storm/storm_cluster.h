@@ -29,6 +29,7 @@ struct place {
     uint64_t born;                 /* how many processes the cluster had before it */
     bool there;                    /* the launcher has not seen its end yet */
     bool ready, leaving;           /* what the launcher knows of it */
+    uint64_t slow;                 /* times as long as others, as it says */
     uint32_t unknown;              /* processes the coordinator was told of and has not confirmed */
     struct bytes hello, readied;   /* its ADDRESS and READY */
     int64_t stopped_until;
@@ -65,7 +66,7 @@ enum trouble {
 struct totals {
     uint64_t kills, stops, cuts, power_cuts, disks, joins, leaves, takeovers, restores, restarts, stopped;
     uint64_t states, grads, keeps, settled_keeps, helpers, spares, uneven; /* pairs and ranks of all GO */
-    uint64_t grown, moved, kept, redone, undone, dropped, fences, prepared, measured;
+    uint64_t better, grown, moved, kept, redone, undone, dropped, fences, prepared, measured;
 };
 
 struct cluster {
@@ -208,6 +209,7 @@ static void start_worker(struct cluster *c, uint32_t rank) {
     p->theirs = ends[1];
     p->net = netsim_open(c->netsim, NULL);
     p->born = c->processes++;
+    p->slow = chance(c, 4) ? 2 + rng_below(&c->rng, 3) : 1;
     p->there = true;
     p->ready = p->leaving = false;
     p->stopped_until = 0;

@@ -122,6 +122,7 @@ static void take_note(struct cluster *c, const struct conduct_note *n) {
     if (n->kind == CONDUCT_NOTE_ACTION) take_action(c, &n->action);
     if (n->kind == CONDUCT_NOTE_KNOWN) c->places[n->action.rank].unknown--;
     if (n->kind == CONDUCT_NOTE_PLAN) c->total.moved += n->moves;
+    if (n->kind == CONDUCT_NOTE_FENCE) c->total.better += strcmp(n->why, "better plan") == 0;
     if (n->kind == CONDUCT_NOTE_FENCE) SHOW(c, "fence: %s", n->why);
     if (n->kind != CONDUCT_NOTE_SALVAGE) return;
     if (n->why != NULL && n->why[0] != 0) fail_seed(c, n->why);
@@ -201,8 +202,7 @@ static void kill_coordinator(struct cluster *c) {
 static void tell_measured(struct cluster *c, uint32_t rank, const struct message *m) {
     struct measure_report r = {
         .iterations = 5, .state_bytes = 1000, .activation_bytes = 100, .input_bytes = 50};
-    uint64_t slow = chance(c, 4) ? 1 + rng_below(&c->rng, 4) : 1;
-    for (int k = 0; k < MEASURE_KIND_COUNT; k++) r.ns[k] = 1000 * slow;
+    for (int k = 0; k < MEASURE_KIND_COUNT; k++) r.ns[k] = 10000000 * c->places[rank].slow;
     struct bytes data = {0}, frame = {0};
     struct message told = *m;
     measure_encode(&r, &data);

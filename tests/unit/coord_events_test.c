@@ -291,7 +291,7 @@ static void noise(struct rng_stream *r, struct script *s) {
     fenced.pair_count = (uint32_t)rng_below(r, 4);
     fenced.save_count = (uint32_t)(rng_below(r, 4) * rng_below(r, 2));
     fenced.optimistic = rng_below(r, 2);
-    fenced.shift = (int32_t)small(r, 2) * 16;
+    fenced.shift = (int32_t)(small(r, 2) * 16);
     for (size_t i = 0; i < 3; i++) {
         pairs[i].chunk = (uint32_t)small(r, s->config.chunks);
         pairs[i].version = small(r, coord_final(s->c) + 1);

@@ -233,6 +233,19 @@ static void a_death_after_the_last_decision_fences_but_trains_no_further(void **
     script_close(&s);
 }
 
+static void gradients_beyond_the_last_version_are_not_fetched(void **state) {
+    (void)state;
+    struct script s;
+    script_open(&s, script_config(3, 1, 1));
+    script_start(&s);
+    script_iterate(&s, 0, 1.0);
+    script_exit(&s, 0);
+    script_fenced(&s, 1, 1, 1.0);
+    assert_string_equal(script_go(&s, script_fenced(&s, 2, 1, -1)), "GO view=2 v=1 optimistic shift=0");
+    assert_string_equal(script_pairs(&s), "1:0; 2:0");
+    script_close(&s);
+}
+
 /* ---- contributions ---- */
 
 static struct coord_fenced_pair working(const struct script *s, uint32_t rank, uint64_t version,
@@ -448,6 +461,28 @@ static void too_few_workers_for_too_long_stop_the_run(void **state) {
     script_close(&s);
 }
 
+static void one_more_that_is_not_enough_does_not_begin_the_wait_anew(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s, 6, 3);
+    script_tick(&s);
+    for (uint32_t rank = 1; rank < 6; rank++) script_exit(&s, rank);
+    script_fenced(&s, 0, 0, -1);
+    script_found(&s, 0);
+    assert_string_equal(script_no_plan(&s), "NEED 2: too few");
+    script_wait(&s, 20, 1, 0);
+    script_started(&s, 1);
+    script_ready(&s, 1);
+    script_fenced(&s, 0, 0, -1);
+    script_fenced_empty(&s, 1);
+    script_found(&s, 0);
+    assert_string_equal(script_no_plan(&s), "NEED 1: too few");
+    assert_string_equal(script_wait(&s, 19, 3, 0), "");
+    assert_string_equal(script_wait(&s, 1, 3, 0),
+                        "STOP STAGE_LOST: too few workers, and no more came in time");
+    script_close(&s);
+}
+
 static void when_all_are_dead_new_ones_are_waited_for(void **state) {
     (void)state;
     struct script s;
@@ -494,6 +529,7 @@ int main(void) {
         cmocka_unit_test(a_settled_gradient_that_died_with_its_only_holder_sends_everybody_back),
         cmocka_unit_test(a_newer_version_than_the_final_one_stops_the_run),
         cmocka_unit_test(a_death_after_the_last_decision_fences_but_trains_no_further),
+        cmocka_unit_test(gradients_beyond_the_last_version_are_not_fetched),
         cmocka_unit_test(contributions_to_the_iteration_that_starts_are_kept),
         cmocka_unit_test(contributions_with_other_exponents_are_not),
         cmocka_unit_test(a_redo_keeps_neither_gradients_nor_contributions),
@@ -506,6 +542,7 @@ int main(void) {
         cmocka_unit_test(a_planner_that_fails_stops_the_run),
         cmocka_unit_test(too_few_workers_are_waited_for_and_each_that_is_ready_is_tried),
         cmocka_unit_test(too_few_workers_for_too_long_stop_the_run),
+        cmocka_unit_test(one_more_that_is_not_enough_does_not_begin_the_wait_anew),
         cmocka_unit_test(when_all_are_dead_new_ones_are_waited_for),
         cmocka_unit_test(stopping_while_too_few_are_there_ends_at_the_durable_step),
     };

@@ -264,7 +264,7 @@ static void a_part_that_takes_too_long_fails_its_save_and_kills_nobody(void **st
         assert_string_equal(script_wait(&s, 1, 0, 0), "");
     }
     for (uint32_t rank = 0; rank < 2; rank++) script_beat(&s, rank, 99, true);
-    assert_string_equal(script_wait(&s, 1, 0, 0), "FORGET v=1");
+    assert_string_equal(script_wait(&s, 1, 0, 0), "LATE[1] v=1; FORGET v=1");
     assert_string_equal(script_saved(&s, 1, 1, 1, 2, true), ""); /* too late to count */
     uint64_t version;
     assert_false(coord_durable(s.c, &version));
@@ -282,8 +282,10 @@ static void a_stuck_last_save_is_waited_for_as_often_as_a_failed_one_is_tried(vo
     script_start(&s);
     script_tick(&s);
     script_iterate(&s, 0, 2.0);
-    assert_string_equal(script_wait(&s, 59, 1, 0), "");
-    assert_string_equal(script_wait(&s, 1, 1, 0), "STOP IO: the last version could not be saved");
+    assert_string_equal(script_wait(&s, 30, 1, 0), "LATE[0] v=1");
+    assert_string_equal(script_wait(&s, 29, 1, 0), "");
+    assert_string_equal(script_wait(&s, 1, 1, 0),
+                        "LATE[0] v=1; STOP IO: the last version could not be saved");
     script_close(&s);
 }
 
@@ -296,7 +298,8 @@ static void a_stuck_last_save_that_is_written_in_time_after_all_counts(void **st
     script_start(&s);
     script_tick(&s);
     script_iterate(&s, 0, 2.0);
-    script_wait(&s, 40, 1, 0);
+    assert_string_equal(script_wait(&s, 30, 1, 0), "LATE[0] v=1");
+    script_wait(&s, 10, 1, 0);
     assert_string_equal(script_saved(&s, 0, 1, 0, 1, true), "DURABLE v=1; DURABLE_AT v=1; FINISH v=1");
     script_close(&s);
 }

@@ -153,6 +153,22 @@ static void the_newest_durable_step_is_the_newest_that_anybody_was_told(void **s
     script_close(&s);
 }
 
+static void a_durable_step_beyond_the_final_version_was_damaged_and_does_not_count(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s, 1, 1, 0);
+    take_over(&s, 0x1);
+    struct coord_fenced_pair pair = {.version = 5, .work = COORD_NO_WORK};
+    struct coord_fenced told = {.pairs = &pair, .pair_count = 1, .has_durable = true, .durable = 9};
+    assert_string_equal(script_fenced_all(&s, 0, told), "PLAN view=2");
+    uint64_t version;
+    assert_false(coord_durable(s.c, &version));
+    script_planned(&s);
+    script_iterate(&s, 5, 1.0);
+    assert_string_equal(script_saved(&s, 0, 6, 0, 1, true), "DURABLE v=6; DURABLE_AT v=6");
+    script_close(&s);
+}
+
 static void saves_under_way_go_on(void **state) {
     (void)state;
     struct script s;
@@ -301,6 +317,7 @@ int main(void) {
         cmocka_unit_test(a_chunk_that_was_lost_meanwhile_sends_everybody_back),
         cmocka_unit_test(a_death_before_all_have_answered_starts_the_takeover_again),
         cmocka_unit_test(the_newest_durable_step_is_the_newest_that_anybody_was_told),
+        cmocka_unit_test(a_durable_step_beyond_the_final_version_was_damaged_and_does_not_count),
         cmocka_unit_test(saves_under_way_go_on),
         cmocka_unit_test(a_save_all_of_whose_parts_were_answered_ends),
         cmocka_unit_test(a_save_with_a_part_that_nobody_has_is_forgotten),

@@ -339,6 +339,45 @@ static void bytes_count_beside_the_state_until_the_weight_gradient(void **state)
     place_close(&p);
 }
 
+static void nothing_is_stored_for_what_is_not_computed_later(void **state) {
+    (void)state;
+    struct place p;
+    struct version v;
+    place_open(&p, &endless, (struct emulated_device){.slow = 1});
+    struct stage *stage = p.stages[CHUNKS - 1];
+    assert_int_equal(version_init(&v, stage, NULL), PAWL_OK);
+    struct stage_slot *only_forward = take(stage, 0, 0), *no_weights = take(stage, 0, 1);
+    only_forward->no_input_grad = only_forward->no_weight_grad = true;
+    no_weights->no_weight_grad = true;
+    stage->ops->forward(stage, &v, only_forward);
+    assert_int_equal(p.device.used_microbatches, 0);
+    assert_int_equal(p.device.peak_microbatches, 1); /* while it was computed */
+    stage->ops->forward(stage, &v, no_weights);
+    assert_int_equal(p.device.used_microbatches, 1);
+    stage->ops->input_grad(stage, &v, no_weights);
+    assert_int_equal(p.device.used_microbatches, 0);
+    stage->ops->slot_return(stage, no_weights);
+    struct pawl_error e = {0};
+    struct stage_slot *again = NULL; /* the stage has seen inputs that were none: it says so */
+    assert_int_equal(stage->ops->slot_take(stage, 0, 2, &again, &e), PAWL_INTERNAL);
+    version_close(&v);
+    place_close(&p);
+}
+
+static void a_slot_that_comes_back_is_as_new(void **state) {
+    (void)state;
+    struct place p;
+    place_open(&p, &endless, (struct emulated_device){.slow = 1});
+    struct stage *stage = p.stages[0];
+    struct stage_slot *slot = take(stage, 0, 0);
+    slot->no_input_grad = slot->no_weight_grad = true;
+    stage->ops->slot_return(stage, slot);
+    struct stage_slot *again = take(stage, 0, 1);
+    assert_ptr_equal(again, slot);
+    assert_false(again->no_input_grad || again->no_weight_grad);
+    place_close(&p);
+}
+
 /* --- time --- */
 
 /* Nanoseconds that `op` took at least; sleeping may take longer, never less. */
@@ -464,6 +503,8 @@ int main(void) {
         cmocka_unit_test(the_list_of_the_model_is_that_of_its_stages),
         cmocka_unit_test(sizes_of_nothing_are_refused),
         cmocka_unit_test(one_microbatch_too_many_is_told),
+        cmocka_unit_test(nothing_is_stored_for_what_is_not_computed_later),
+        cmocka_unit_test(a_slot_that_comes_back_is_as_new),
         cmocka_unit_test(bytes_count_beside_the_state_until_the_weight_gradient),
         cmocka_unit_test(every_operation_takes_its_time_on_a_slow_worker_longer),
         cmocka_unit_test(a_message_is_not_there_before_its_send_time),

@@ -133,6 +133,7 @@ struct answer {
     uint64_t version;
     bool has_grad;
     uint8_t bits; /* of iteration `version`; 0: none */
+    uint64_t overflow;
 };
 
 static void answer(struct world *w, uint32_t rank, struct answer a) {
@@ -140,7 +141,7 @@ static void answer(struct world *w, uint32_t rank, struct answer a) {
     struct fenced_pair pair = {.pair = {.chunk = a.chunk,
                                         .version = a.version,
                                         .has_report = a.has_grad,
-                                        .report = {.iteration = a.version},
+                                        .report = {.iteration = a.version, .overflow = a.overflow},
                                         .work = work ? a.version : COORD_NO_WORK},
                                .total = work ? TOTAL : 0,
                                .bits = &a.bits};
@@ -274,6 +275,47 @@ static void a_chunk_whose_gradient_is_held_needs_nothing_more(void **state) {
     world_end(&w);
 }
 
+/* All gradients are there, but one overflowed: they are dropped, and so is what was added with their
+ * exponents. */
+static void nothing_is_kept_of_an_iteration_that_is_done_again_with_other_exponents(void **state) {
+    (void)state;
+    struct world w;
+    world_start(&w);
+    uint32_t left = holder(&w, 0, UINT32_MAX), dead = holder(&w, 0, left);
+    uint32_t a = holder(&w, 1, UINT32_MAX), b = holder(&w, 1, a);
+    conduct_exit(w.conduct, dead, ++w.now_ns);
+    answer(&w, left, (struct answer){.chunk = 0, .has_grad = true, .overflow = 1, .bits = 0xff});
+    answer(&w, a, (struct answer){.chunk = 1, .has_grad = true, .bits = 0x0f});
+    answer(&w, b, (struct answer){.chunk = 1, .has_grad = true, .bits = 0xf0});
+    assert_false(w.go.settle);
+    assert_int_equal(w.go.shift, 16);
+    assert_null(w.go.done);
+    assert_int_equal(w.salvage.redone, 16);
+    world_end(&w);
+}
+
+/* A rank that answered, died and came again has nothing, whatever the one before it had said. */
+static void what_was_claimed_in_an_older_fence_does_not_count(void **state) {
+    (void)state;
+    struct world w;
+    world_start(&w);
+    uint32_t left = holder(&w, 0, UINT32_MAX), dead = holder(&w, 0, left);
+    uint32_t a = holder(&w, 1, UINT32_MAX), b = holder(&w, 1, a);
+    come(&w, 4);
+    conduct_exit(w.conduct, dead, ++w.now_ns);
+    answer(&w, b, (struct answer){.chunk = 1, .has_grad = true, .bits = 0xf0});
+    conduct_exit(w.conduct, b, ++w.now_ns);
+    come(&w, b);
+    conduct_exit(w.conduct, 4, ++w.now_ns); /* takes b in */
+    answer(&w, left, (struct answer){.chunk = 0, .bits = 0x01});
+    answer(&w, a, (struct answer){.chunk = 1, .bits = 0x02});
+    answer(&w, b, (struct answer){.chunk = UINT32_MAX});
+    assert_int_equal(w.go_receivers, 3);
+    assert_int_equal(w.go.done[0], 0x01);
+    assert_int_equal(w.go.done[1], 0x02);
+    world_end(&w);
+}
+
 static void who_comes_hears_of_all_and_the_others_only_of_who_came(void **state) {
     (void)state;
     struct world w;
@@ -359,6 +401,8 @@ int main(void) {
         cmocka_unit_test(what_survivors_have_done_counts_and_the_rest_is_told_to_be_redone),
         cmocka_unit_test(a_contribution_claimed_twice_costs_all_work_and_no_bits),
         cmocka_unit_test(a_chunk_whose_gradient_is_held_needs_nothing_more),
+        cmocka_unit_test(nothing_is_kept_of_an_iteration_that_is_done_again_with_other_exponents),
+        cmocka_unit_test(what_was_claimed_in_an_older_fence_does_not_count),
         cmocka_unit_test(who_comes_hears_of_all_and_the_others_only_of_who_came),
         cmocka_unit_test(a_new_coordinator_fences_and_goes_on_from_the_answers),
         cmocka_unit_test(bytes_that_are_no_answer_end_their_sender),

@@ -49,14 +49,18 @@ struct player { /* one role being played */
     bool ended;
 };
 
+/* A device refuses to store more than the plan says. */
 static struct player *begin(struct world *w, const struct cast *c, const uint8_t *done) {
     uint32_t roles = c->plan->pipelines * c->plan->stages;
     struct player *players = calloc(roles, sizeof *players);
+    uint64_t *peak = calloc(roles, sizeof *peak);
+    WORLD_OK(ir_check(c->plan, NULL, peak, e));
     for (uint32_t role = 0; role < roles; role++) {
         struct player *p = &players[role];
         p->ended = c->rank_of_role[role] == UINT32_MAX;
         if (p->ended) continue;
         p->rank = &w->rank[c->rank_of_role[role]];
+        p->rank->device.microbatches_max = (uint32_t)peak[role];
         const struct ir_worker *worker = &c->plan->workers[role];
         for (uint32_t i = 0; i < worker->hold_count; i++) {
             struct holding *h = p->rank->holdings[worker->holds[i]];
@@ -65,18 +69,19 @@ static struct player *begin(struct world *w, const struct cast *c, const uint8_t
             holding_begin(h, 0);
         }
         exec_init(&p->exec, &p->rank->peers);
-        WORLD_OK(exec_plan(&p->exec, c->plan, c->rank_of_role, role, p->holdings, e));
+        WORLD_OK(exec_plan(&p->exec, c->plan, c->rank_of_role, role, p->holdings, world_e));
         exec_begin(&p->exec, w->version, 0, done);
     }
+    free(peak);
     return players;
 }
 
 static bool advance(struct player *p) {
     struct net_completion completions[16];
     uint32_t count = net_poll(p->rank->net, completions, 16);
-    for (uint32_t i = 0; i < count; i++) WORLD_OK(exec_completion(&p->exec, &completions[i], e));
+    for (uint32_t i = 0; i < count; i++) WORLD_OK(exec_completion(&p->exec, &completions[i], world_e));
     enum exec_state state;
-    WORLD_OK(exec_tick(&p->exec, &state, e));
+    WORLD_OK(exec_tick(&p->exec, &state, world_e));
     if (state == EXEC_AT_REDUCE || state == EXEC_AT_STEP) exec_pass(&p->exec);
     p->ended = state == EXEC_ENDED;
     return count > 0 || state != EXEC_WAITING;
@@ -144,7 +149,7 @@ static void reference(const struct random_shape *shape, uint64_t contributions,
     for (uint64_t m = 0; m < contributions; m++) {
         for (uint32_t c = 0; c < shape->chunks; c++) {
             struct holding *h = w.rank[0].holdings[c];
-            WORLD_OK(h->stage->ops->slot_take(h->stage, w.version, m, &slots[c], e));
+            WORLD_OK(h->stage->ops->slot_take(h->stage, w.version, m, &slots[c], world_e));
             if (c > 0) memcpy(slots[c]->input, slots[c - 1]->output, h->stage->activation_bytes);
             h->stage->ops->forward(h->stage, h->base, slots[c]);
         }

@@ -15,28 +15,30 @@
 #define CONTRIBUTIONS 12
 #define RANKS_MAX     6
 
-/* Odd sizes: slices that are empty, tensors that span slices, a shared tensor between others, and not at the
- * same place on both ends. */
+#define B_COUNT (2 * REDUCE_BLOCK + 5)
+
+/* Odd sizes: slices that are empty, tensors that span slices and blocks, a shared tensor between others, and
+ * not at the same place on both ends. */
 static struct stage_tensor first_tensors[] = {
     {.name = (char *)"a", .offset = 0, .count = 37},
     {.name = (char *)"wte", .offset = 37, .count = 101, .flags = STAGE_SHARED},
-    {.name = (char *)"b", .offset = 138, .count = 5},
+    {.name = (char *)"b", .offset = 138, .count = B_COUNT},
 };
 /* What a chunk between the ends has in its place: an own tensor. */
 static struct stage_tensor middle_tensors[] = {
     {.name = (char *)"a", .offset = 0, .count = 37},
     {.name = (char *)"c", .offset = 37, .count = 101},
-    {.name = (char *)"b", .offset = 138, .count = 5},
+    {.name = (char *)"b", .offset = 138, .count = B_COUNT},
 };
 static struct stage_tensor last_tensors[] = {
-    {.name = (char *)"b", .offset = 0, .count = 5},
-    {.name = (char *)"wte", .offset = 5, .count = 101, .flags = STAGE_SHARED | STAGE_SHARED_COPY},
-    {.name = (char *)"a", .offset = 106, .count = 37},
+    {.name = (char *)"b", .offset = 0, .count = B_COUNT},
+    {.name = (char *)"wte", .offset = B_COUNT, .count = 101, .flags = STAGE_SHARED | STAGE_SHARED_COPY},
+    {.name = (char *)"a", .offset = B_COUNT + 101, .count = 37},
 };
 static struct stage_tensor *const chunk_tensors[CHUNKS] = {first_tensors, middle_tensors, last_tensors};
-#define PARAMS    143
+#define PARAMS    (B_COUNT + 138)
 #define WTE_FIRST 37
-#define WTE_LAST  5
+#define WTE_LAST  B_COUNT
 #define WTE_COUNT 101
 
 struct part { /* a chunk as one rank holds it */
@@ -68,7 +70,7 @@ static void contribute(struct part *p, uint64_t microbatch) {
     struct rng_stream rng = {p->stage.index * 1000 + microbatch};
     for (int t = 0; t < 3; t++) {
         const struct stage_tensor *tensor = &p->stage.tensors[t];
-        float g[WTE_COUNT];
+        float g[B_COUNT];
         for (uint64_t i = 0; i < tensor->count; i++) {
             double value = (double)(int32_t)rng_next(&rng) * 0x1p-33;
             g[i] = (float)(coarse ? round(value * 1024) / 1024 : value);
@@ -196,9 +198,9 @@ struct outcome {
 
 static void compare(const struct part *p, const struct outcome *want, uint64_t seed) {
     uint32_t c = p->stage.index;
-    for (int i = 0; i < PARAMS; i++)
+    for (uint32_t i = 0; i < PARAMS; i++)
         if (memcmp(&p->grad[i], &want->grad[c][i], sizeof(float)) != 0)
-            fail_msg("seed %llu, chunk %u, parameter %d: %a, wanted %a", (unsigned long long)seed, c, i,
+            fail_msg("seed %llu, chunk %u, parameter %u: %a, wanted %a", (unsigned long long)seed, c, i,
                      (double)p->grad[i], (double)want->grad[c][i]);
     for (int i = 0; i < GRADSUM_FOOTER_WORDS && !p->given_before; i++)
         if (p->reduce.footer[i] != want->footer[c][i])

@@ -28,11 +28,12 @@ struct world {
     struct world_rank *rank;
 };
 
+/* `call` names its error world_e. */
+static struct pawl_error world_error;
 #define WORLD_OK(call)                                                                                       \
     do {                                                                                                     \
-        struct pawl_error world_error = {0};                                                                 \
-        struct pawl_error *e = &world_error;                                                                 \
-        if ((call) != PAWL_OK) fail_msg("%s", world_error.text);                                             \
+        struct pawl_error *world_e = &world_error;                                                           \
+        if ((call) != PAWL_OK) fail_msg("%s", world_e->text);                                                \
     } while (0)
 
 static inline struct holding *world_holding(struct world *w, struct world_rank *r, uint32_t chunk) {
@@ -43,9 +44,9 @@ static inline struct holding *world_holding(struct world *w, struct world_rank *
     struct emulated_cost cost = {.forward = 1};
     struct stage *stage;
     struct holding *h;
-    WORLD_OK(emulated_stage_open(&config, &cost, &r->device, chunk, &stage, e));
-    WORLD_OK(holding_new(stage, 1, &r->peers, &h, e));
-    WORLD_OK(versions_take(&h->versions, false, &h->base, e));
+    WORLD_OK(emulated_stage_open(&config, &cost, &r->device, chunk, &stage, world_e));
+    WORLD_OK(holding_new(stage, 1, &r->peers, &h, world_e));
+    WORLD_OK(versions_take(&h->versions, false, &h->base, world_e));
     stage->ops->init_params(stage, config.seed, h->base->params);
     h->base->number = h->base->updates = w->version;
     return h;
@@ -73,8 +74,8 @@ static inline struct world world_open(uint64_t seed, uint32_t ranks, uint32_t ch
     struct message m = {.kind = MESSAGE_PEERS, .data = list.data, .data_bytes = list.size};
     for (uint32_t r = 0; r < ranks; r++) {
         struct world_rank *rank = &w.rank[r];
-        WORLD_OK(peers_init(&rank->peers, rank->net, ranks, r, e));
-        WORLD_OK(peers_learn(&rank->peers, &m, e));
+        WORLD_OK(peers_init(&rank->peers, rank->net, ranks, r, world_e));
+        WORLD_OK(peers_learn(&rank->peers, &m, world_e));
         rank->holdings = calloc(chunks, sizeof *rank->holdings);
         for (uint32_t c = 0; c < chunks; c++) rank->holdings[c] = world_holding(&w, rank, c);
     }
