@@ -224,7 +224,7 @@ def quiet_run(pawl, seed):
 
 
 def alarms(pawl, runs):
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
         results = list(pool.map(lambda seed: quiet_run(pawl, seed), range(runs)))
     return {"runs": runs, "waits": sum(struck for _, struck in results), "lost": sum((lost for lost, _ in results), [])}
 

@@ -18,8 +18,8 @@ import tempfile
 
 # At least 1,024 tokens a micro-batch. The fewer micro-batches an iteration has, the more a reduction weighs.
 CONFIGS = ["4,4,256,256,4,4", "4,4,256,256,4,1"]
-STEPS = 12
-WARM = 2
+STEPS = 7
+WARM = 1
 KINDS = ("exact", "float")
 
 

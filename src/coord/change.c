@@ -138,8 +138,9 @@ static bool is_needed(const struct coord *c, uint32_t rank) {
     return coord_saves_awaited(c, rank);
 }
 
+/* The view is whole. */
 static void let_go(struct coord *c) {
-    for (uint32_t rank = 0; rank < c->config.ranks && c->whole; rank++) {
+    for (uint32_t rank = 0; rank < c->config.ranks; rank++) {
         if (!c->members[rank] || !c->ranks[rank].leaving || is_needed(c, rank)) continue;
         coord_rank_clear(c, rank);
         c->ranks[rank].place = PLACE_LEFT;

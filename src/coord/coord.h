@@ -89,7 +89,9 @@
  * a version is loaded, too. A rank that does not answer FENCE within stall_ns is dead whatever it beats,
  * unless it beats that it is in a phase with a longer limit. Limits are judged at TICK only; the TICK after a
  * gap of more than beat_ns between two steps starts all clocks anew, once in a row (this process was stopped
- * itself). Suspicion kills one rank per view: the most accused.
+ * itself). Suspicion kills one rank per view: the most accused; what
+ * members say as they answer a fence of an idle view (whom they have not heard in it) counts at once, before
+ * a plan is asked for.
  *
  * A coordinator that takes over (config.recover) knows nothing but who is there, the last view sent and the
  * goal. It fences at once; the answers tell the rest: versions, reports, saves (FENCED carries them).

@@ -1,6 +1,6 @@
-/* The conductor's state, shared by its files and by nobody else: conduct.c (life, messages to events, actions
- * to messages), conduct_go.c (plans and GO), conduct_salvage.c (what exists already of a broken iteration).
- */
+/* The conductor's state, shared by its files and by nobody else: conduct.c (life, actions to messages),
+ * conduct_hear.c (messages to events), conduct_go.c (plans and GO), conduct_salvage.c (what exists already of
+ * a broken iteration). */
 #ifndef RUN_CONDUCT_STATE_H
 #define RUN_CONDUCT_STATE_H
 
@@ -59,6 +59,8 @@ struct conduct {
     struct pawl_error error;
 };
 
+/* One event, and those that follow from it. */
+void conduct_step(struct conduct *c, struct coord_event event);
 void conduct_end_with(struct conduct *c, enum conduct_end end, pawl_code code, const char *why);
 /* One message to these ranks. */
 void conduct_tell(struct conduct *c, const uint32_t *ranks, uint32_t count, const struct message *m);

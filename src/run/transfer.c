@@ -75,7 +75,7 @@ pawl_code transfers_completion(struct transfers *t, struct peers *p, const struc
     while (i < t->count && t->items[i]->id != id) i++;
     if (i == t->count) return error_set(e, PAWL_INTERNAL, 0, "completion of transfer %u that is over", id);
     struct transfer *one = t->items[i];
-    if (one->sends && c->code != PAWL_OK) return PAWL_OK;
+    if (one->sends && c->code != PAWL_OK) one->next = piece_count(one); /* its peer is lost: no more of it */
     size_t expected = (size_t)(peers_own(c->cookie) >> 32);
     if (!one->sends && (c->code != PAWL_OK || c->bytes != expected))
         return error_set(e, PAWL_FORMAT, 0,

@@ -46,7 +46,7 @@ struct transfers {
 pawl_code transfers_begin(struct transfers *t, struct peers *p, const struct transfer *what,
                           struct pawl_error *e);
 /* A completion whose owner is PEERS_STATE*. *ended: the transfer, when that was its last, taken out: to be
- * freed by the caller; else null. A send that was lost stays open: a fence is coming. */
+ * freed by the caller; else null. One whose peer is lost ends early: a fence is coming. */
 pawl_code transfers_completion(struct transfers *t, struct peers *p, const struct net_completion *c,
                                struct transfer **ended, struct pawl_error *e);
 /* Take out one, whatever its state (the network was fenced before); null: there is none. */

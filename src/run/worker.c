@@ -94,7 +94,9 @@ static pawl_code handle_start(struct worker *w, const struct message *m, struct 
     code = peers_init(&w->peers, w->env.net, m->ranks, m->rank, e);
     if (code == PAWL_OK) code = send_address(w, e);
     exec_init(&w->exec, &w->peers);
+    worker_set_work(w, COORD_WORK_COMPILE);
     if (code == PAWL_OK) code = engine_open(&w->spec, m->rank, &w->engine, e);
+    worker_set_work(w, COORD_WORK_STEP);
     if (code == PAWL_OK) code = w->env.open_own(w->env.context, &w->spec, m->rank, &w->own_store, why, e);
     if (code == PAWL_OK) code = worker_open_ckpt(w, e);
     if (code != PAWL_OK) return code;

@@ -79,8 +79,9 @@ class Cli(unittest.TestCase):
             self.assertIn("--" + option, text)
         self.assertIn("pawl train [OPTION...] SPEC.yaml", text)
 
-    def test_the_hidden_command_is_not_in_the_help(self):
-        self.assertNotIn("worker FD", pawl("--help").stdout)
+    def test_the_hidden_commands_are_not_in_the_help(self):
+        for hidden in ("worker FD", "coordinate"):
+            self.assertNotIn(hidden, pawl("--help").stdout)
 
     def test_version_is_that_of_the_build(self):
         wanted = re.search(r"project\(pawl VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text()).group(1)
@@ -107,9 +108,10 @@ class Cli(unittest.TestCase):
         for steps in ("0", "-1", "x", "", "1e3", "5 ", "99999999999999999999"):
             self.refuses_at_once(USAGE, f'option --steps is "{steps}"', "train", self.spec, "--steps", steps)
 
-    def test_a_worker_is_not_started_by_hand(self):
-        for arguments in ([], ["x"], ["-1"], ["1", "2"], [""]):
-            self.refuses_at_once(USAGE, "worker is started by pawl train", "worker", *arguments)
+    def test_a_worker_or_a_coordinator_is_not_started_by_hand(self):
+        for command in ("worker", "coordinate"):
+            for arguments in ([], ["x"], ["-1"], ["1", "2"], [""]):
+                self.refuses_at_once(USAGE, f"{command} is started by pawl train", command, *arguments)
 
     def test_a_spec_that_is_not_there_is_named(self):
         self.refuses_at_once(NOT_FOUND, "none.yaml", "train", self.folder / "none.yaml")

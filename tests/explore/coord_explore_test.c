@@ -3,12 +3,15 @@
  * Each reachable state of (coordinator, workers, channels, disk) is visited once; each move is checked as it
  * is made (coord_moves.h and coord_driver.h say against what). Scopes that are explored whole: no state may
  * be stuck, and no moves may lead back to an earlier state: so every schedule ends, with FINISH, or STOP or
- * too few workers where these are justified. Larger scopes are explored to the depth printed, and from every
- * state at the edge a quiet phase, in which nothing fails any more, has to reach the end. The first failure
- * found has the fewest moves possible, and they are printed.
+ * too few workers where these are justified. Larger scopes are explored to the depth printed, and from up to
+ * 2,000 states at the edge a quiet phase, in which nothing fails any more, has to reach the end. The first
+ * failure found has the fewest moves possible, and they are printed.
  *
- * Under a sanitizer, and with PAWL_EXPLORE=small, fewer states are visited; PAWL_EXPLORE=large visits ten
- * times as many as usual. */
+ * Breadth alone does not get deep where everything may fail. So each scope also has random walks: schedules
+ * from a seed, faults and all, then a quiet phase, checked in the same way.
+ *
+ * Under a sanitizer, and with PAWL_EXPLORE=small, a tenth of the states is visited; PAWL_EXPLORE=large visits
+ * four times as many as usual. PAWL_EXPLORE_ONLY=pattern chooses tests. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -441,7 +444,7 @@ static struct world_scope scope_of(uint32_t pipelines, uint32_t chunks, uint64_t
 }
 
 static void run(const char *name, uint32_t states, struct world_scope scope) {
-    scope.states = effort() == SMALL ? states / 10 : effort() == LARGE ? states * 10 : states;
+    scope.states = effort() == SMALL ? states / 10 : effort() == LARGE ? states * 4 : states;
     scope.walks = scope.states / 40;
     explore(name, scope);
 }

@@ -208,6 +208,21 @@ static void a_save_with_a_part_that_nobody_has_is_forgotten(void **state) {
     script_close(&s);
 }
 
+static void a_save_of_a_version_that_nobody_got_to_is_forgotten_at_once(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s, 1, 1, 0);
+    take_over(&s, 0x1);
+    const struct coord_fenced_save part = {.version = 6, .part = 0, .parts = 1}; /* settled, not yet made */
+    assert_string_equal(answer(&s, 0, (struct coord_fenced_pair){.version = 5}, &part, 1),
+                        "FORGET v=6; PLAN view=2");
+    script_planned(&s);
+    assert_string_equal(script_saved(&s, 0, 6, 0, 1, false), ""); /* GO did not bring it */
+    assert_string_equal(strstr(script_iterate(&s, 5, 1.0), "SAVE"), "SAVE[0] v=6 0/1");
+    assert_string_equal(script_saved(&s, 0, 6, 0, 1, true), "DURABLE v=6; DURABLE_AT v=6");
+    script_close(&s);
+}
+
 static void a_chunk_that_nobody_was_asked_for_is_not_written(void **state) {
     (void)state;
     struct script s;
@@ -321,6 +336,7 @@ int main(void) {
         cmocka_unit_test(saves_under_way_go_on),
         cmocka_unit_test(a_save_all_of_whose_parts_were_answered_ends),
         cmocka_unit_test(a_save_with_a_part_that_nobody_has_is_forgotten),
+        cmocka_unit_test(a_save_of_a_version_that_nobody_got_to_is_forgotten_at_once),
         cmocka_unit_test(a_chunk_that_nobody_was_asked_for_is_not_written),
         cmocka_unit_test(a_part_answered_between_the_answers_to_the_fence_counts),
         cmocka_unit_test(at_a_lost_chunk_no_save_counts_any_more),

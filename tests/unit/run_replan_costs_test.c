@@ -278,6 +278,63 @@ static void a_new_process_in_a_place_is_judged_anew(void **state) {
     run_close(&r);
 }
 
+/* ---- answers kept ---- */
+
+/* A request that differs by its generation, and an answer that differs by its period. */
+static void put_answer(struct replan_cache *cache, uint64_t generation, double period) {
+    struct spec spec = spec_of(1, 1, 1, PAWL_POLICY_RECYCLE);
+    struct pawl_error e = {0};
+    struct replan_costs costs;
+    uint32_t rank = 0;
+    struct replan_cast cast = {.pipelines = 1, .stages = 1, .rank_of_role = &rank};
+    struct replan_request q;
+    struct replan_answer a;
+    struct replan_budget budget = {0};
+    assert_int_equal(replan_costs_open(&costs, &spec, 1, &e), PAWL_OK);
+    costs.generation = generation;
+    assert_int_equal(replan_request_make(&cast, &costs, &q, &e), PAWL_OK);
+    assert_int_equal(replan_ask(&spec, &q, &budget, &a, &e), PAWL_OK);
+    a.period = period;
+    replan_cache_put(cache, &q, &a, false);
+    replan_costs_close(&costs);
+}
+
+static double find_answer(struct replan_cache *cache, uint64_t generation) {
+    struct pawl_error e = {0};
+    struct replan_answer a = {0};
+    bool ahead, dead = false;
+    double slow = 1;
+    uint64_t memory = 0;
+    struct replan_request q = {.pipelines = 1,
+                               .roles = 1,
+                               .generation = generation,
+                               .dead = &dead,
+                               .slow = &slow,
+                               .memory = &memory};
+    pawl_code code = replan_cache_find(cache, &q, &a, &ahead, &e);
+    double period = code == PAWL_OK ? a.period : 0;
+    replan_answer_close(&a);
+    return period;
+}
+
+static void the_newest_answer_counts_and_the_longest_unused_go_first(void **state) {
+    (void)state;
+    struct replan_cache cache = {.count = 0};
+    put_answer(&cache, 1, 10);
+    put_answer(&cache, 1, 9);
+    assert_int_equal(cache.count, 1);
+    assert_true(find_answer(&cache, 1) == 9);
+    for (uint64_t g = 2; g <= REPLAN_KEPT_MAX; g++) put_answer(&cache, g, (double)g);
+    assert_int_equal(cache.count, REPLAN_KEPT_MAX);
+    assert_true(find_answer(&cache, 1) == 9); /* now 2 is the longest unused */
+    put_answer(&cache, 1000, 5);
+    assert_int_equal(cache.count, REPLAN_KEPT_MAX);
+    assert_true(find_answer(&cache, 1) == 9 && find_answer(&cache, 1000) == 5);
+    assert_true(find_answer(&cache, 2) == 0 && find_answer(&cache, 3) == 3);
+    replan_cache_close(&cache);
+    assert_int_equal(cache.instructions, 0);
+}
+
 /* ---- ahead ---- */
 
 static void what_was_made_ahead_is_what_is_made_now(void **state) {
@@ -397,6 +454,7 @@ int main(void) {
         cmocka_unit_test(noise_changes_no_plan),
         cmocka_unit_test(a_rank_that_moves_takes_its_speed_with_it),
         cmocka_unit_test(a_new_process_in_a_place_is_judged_anew),
+        cmocka_unit_test(the_newest_answer_counts_and_the_longest_unused_go_first),
         cmocka_unit_test(what_was_made_ahead_is_what_is_made_now),
         cmocka_unit_test(a_thread_changes_no_plan),
         cmocka_unit_test(what_the_thread_was_at_when_it_was_interrupted_is_dropped),

@@ -158,11 +158,35 @@ static void what_no_tag_can_name_is_refused_before_it_is_begun(void **state) {
     close_ends(&w, ends);
 }
 
+static void a_transfer_to_a_peer_that_is_lost_ends(void **state) {
+    (void)state;
+    struct world w;
+    struct end ends[2];
+    open_ends(&w, ends);
+    size_t bytes = 20 * (size_t)TRANSFER_PIECE_BYTES;
+    uint8_t *data = any_bytes(bytes, 1);
+    struct transfer give = copy_of(true, TRANSFER_STATE, data, bytes);
+    WORLD_OK(transfers_begin(&ends[0].transfers, &ends[0].rank->peers, &give, world_e));
+    uint64_t cookie = peers_cookie(PEERS_STATE_SEND, UINT64_C(1) << 32 | ends[0].transfers.items[0]->id);
+    struct transfer *over = NULL;
+    for (uint32_t piece = 0; piece < TRANSFER_WINDOW; piece++) {
+        assert_null(over);
+        struct net_completion lost = {.cookie = cookie, .code = PAWL_PEER_LOST};
+        WORLD_OK(transfers_completion(&ends[0].transfers, &ends[0].rank->peers, &lost, &over, world_e));
+    }
+    assert_non_null(over);
+    assert_int_equal(ends[0].transfers.count, 0);
+    free(over);
+    close_ends(&w, ends);
+    free(data);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_and_gradient_of_any_size_arrive_side_by_side),
         cmocka_unit_test(a_window_of_pieces_is_under_way_and_no_more),
         cmocka_unit_test(another_version_or_size_than_promised_is_refused),
+        cmocka_unit_test(a_transfer_to_a_peer_that_is_lost_ends),
         cmocka_unit_test(what_no_tag_can_name_is_refused_before_it_is_begun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
