@@ -39,9 +39,9 @@ class Attend(RunCase):
         self.assertEqual(got["weights_sha256"], self.want(**changes)["weights_sha256"])
         return got
 
-    def end_and_compare(self, run, folder, **changes):
+    def end_and_compare(self, run, folder, told=False, **changes):
         """The report of a run that is told to end; its weights are those of one that nothing happened to."""
-        if run.poll() is None:
+        if not told:
             run.send_signal(signal.SIGTERM)
         self.errors = self.finish(run)
         got = self.report(folder)
@@ -86,6 +86,17 @@ class Attend(RunCase):
         got = self.end_and_compare(run, folder)
         self.assertEqual((got["coordinator_restarts"], got["failures"]), (1, 0))
         self.assertEqual(len(self.events(folder, "coordinator_silent")), 1)
+
+    def test_what_a_dying_coordinator_was_told_its_successor_obeys(self):
+        spec, folder = self.spec(steps=OPEN, timeout=4)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 3)
+        os.kill(self.status(folder)["coordinator_pid"], signal.SIGSTOP)
+        self.command("drain", folder, 1)  # returns when the worker has left
+        os.kill(self.status(folder)["coordinator_pid"], signal.SIGSTOP)
+        self.command("stop", folder)
+        got = self.end_and_compare(run, folder, told=True)
+        self.assertEqual((got["coordinator_restarts"], got["leaves"], got["failures"]), (2, 1, 0))
 
     def test_coordinators_that_die_again_and_again_without_a_step_end_the_run_and_it_says_so(self):
         spec, folder = self.spec(steps=100000, timeout=60)

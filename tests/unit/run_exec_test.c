@@ -54,7 +54,7 @@ static struct player *begin(struct world *w, const struct cast *c, const uint8_t
     uint32_t roles = c->plan->pipelines * c->plan->stages;
     struct player *players = calloc(roles, sizeof *players);
     uint64_t *peak = calloc(roles, sizeof *peak);
-    WORLD_OK(ir_check(c->plan, NULL, peak, e));
+    WORLD_OK(ir_check(c->plan, NULL, peak, world_e));
     for (uint32_t role = 0; role < roles; role++) {
         struct player *p = &players[role];
         p->ended = c->rank_of_role[role] == UINT32_MAX;
