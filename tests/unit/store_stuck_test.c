@@ -68,7 +68,7 @@ static void a_flush_that_fails_is_final_for_its_file_also_when_it_was_asked_for(
     store_close(s);
 }
 
-static void a_device_that_hangs_completes_nothing_then_everything_in_order(void **state) {
+static void a_device_that_hangs_completes_nothing_then_everything(void **state) {
     struct store *s = kit_open(*state, false);
     struct store_file *f = kit_file(s, "a", STORE_BLOCK);
     uint8_t *data = mem_alloc(STORE_BLOCK), *newer = mem_alloc(STORE_BLOCK);
@@ -83,8 +83,9 @@ static void a_device_that_hangs_completes_nothing_then_everything_in_order(void 
     assert_int_equal(store_poll(s, &c, 1), 0);
     assert_int_equal(first_byte(s, f), 1); /* nothing has happened, and reads go on */
     store_stick(s, 1);
-    assert_int_equal(kit_next_good(s), 10);
-    assert_int_equal(kit_next_good(s), 11);
+    uint64_t first = kit_next_good(s); /* a flush that does not wait for its write promises no order */
+    assert_in_range(first, 10, 11);
+    assert_int_equal(kit_next_good(s), 21 - first);
     assert_int_equal(first_byte(s, f), 2);
     store_stick(s, 0);
     assert_int_equal(store_write(f, 0, newer, STORE_BLOCK, 12, NULL), PAWL_OK);
@@ -157,7 +158,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         KIT_EVERYWHERE(writes_fail_with_the_error_that_was_asked_for_and_work_again_when_it_is_over),
         KIT_EVERYWHERE(a_flush_that_fails_is_final_for_its_file_also_when_it_was_asked_for),
-        KIT_EVERYWHERE(a_device_that_hangs_completes_nothing_then_everything_in_order),
+        KIT_EVERYWHERE(a_device_that_hangs_completes_nothing_then_everything),
         KIT_EVERYWHERE(a_wait_ends_by_itself_when_the_device_moves_again),
         KIT_EVERYWHERE(a_call_that_hangs_returns_when_the_device_moves_again),
     };
