@@ -38,8 +38,8 @@ void inject_self_free(struct inject_self *s); /* disarms all points; accepts nul
 /* FORMAT when `text` is no fault for a single process. */
 pawl_code inject_self_add(struct inject_self *s, const char *text, struct pawl_error *e);
 /* The newest final version is `version`: arms what is due in the step that begins. A worker: when an
- * iteration begins, before FAULT_ITERATION_BEGIN, and when GO or PREPARE comes, before their points. The coordinator: at
- * its start (0), and whenever a version becomes final. */
+ * iteration begins, before FAULT_ITERATION_BEGIN, and when GO or PREPARE comes, before their points. The
+ * coordinator: at its start (0), and whenever a version becomes final. */
 void inject_self_at(struct inject_self *s, uint64_t version);
 /* Once a poll: strikes what another thread met, ends a silence that is over. Accepts null. */
 void inject_self_poll(struct inject_self *s);
