@@ -207,8 +207,9 @@ def quiet_run(pawl, seed):
     with tempfile.TemporaryDirectory(prefix="pawl-detect-") as name:
         spec = write_job(pathlib.Path(name), (2, 2), 12, "emulated", "save: {every: 2}\n")
         rank = lambda: draw.randrange(4)
-        first = [f"stop:{rank()}@2:{wait}:forward", f"stop:{rank()}@4:{wait}:save-begin",
-                 f"disk:{rank()}@5:stuck:{wait}", f"slow:{rank()}@6:{(1, 10, 100)[seed % 3]}"]
+        saving = rank()  # not the slow one: what is slow takes 100 times what it took, and that counts the stop
+        first = [f"stop:{rank()}@2:{wait}:forward", f"stop:{saving}@4:{wait}:save-begin",
+                 f"disk:{rank()}@5:stuck:{wait}", f"slow:{(saving + 1) % 4}@6:{(1, 10, 100)[seed % 3]}"]
         loading = rank()
         second = [f"stop:{loading}@7:{wait}:load", f"stop:{(loading + 1) % 4}@7:{wait}:go",  # one after the other
                   f"stop:{rank()}@9:{wait}:decided"]                                          # would be one long one
