@@ -53,6 +53,12 @@ void bytes_put_u32(struct bytes *b, uint32_t v) { put_le(b, v, 4); }
 void bytes_put_u64(struct bytes *b, uint64_t v) { put_le(b, v, 8); }
 void bytes_put_i64(struct bytes *b, int64_t v) { put_le(b, (uint64_t)v, 8); }
 
+void bytes_put_f32(struct bytes *b, float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    bytes_put_u32(b, bits);
+}
+
 void bytes_put_f64(struct bytes *b, double v) {
     uint64_t raw;
     memcpy(&raw, &v, sizeof raw);
@@ -67,6 +73,12 @@ void bytes_put_text(struct bytes *b, const char *text) {
     }
     bytes_put_u32(b, (uint32_t)size);
     bytes_put(b, text, size);
+}
+
+void bytes_put_string(struct bytes *b, const char *text) {
+    const char *s = text != NULL ? text : "";
+    bytes_put_u32(b, (uint32_t)strlen(s) + 1);
+    bytes_put(b, s, strlen(s) + 1);
 }
 
 void bytes_printf(struct bytes *b, const char *format, ...) {
@@ -115,6 +127,29 @@ uint32_t reader_u32(struct reader *r) { return (uint32_t)take_le(r, 4); }
 uint64_t reader_u64(struct reader *r) { return take_le(r, 8); }
 int64_t reader_i64(struct reader *r) { return (int64_t)take_le(r, 8); }
 
+float reader_f32(struct reader *r) {
+    uint32_t bits = reader_u32(r);
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+uint32_t reader_u32_below(struct reader *r, uint32_t end) {
+    uint32_t v = reader_u32(r);
+    if (v < end) return v;
+    r->failed = true;
+    return 0;
+}
+
+uint8_t reader_u8_below(struct reader *r, uint8_t end) {
+    uint8_t v = reader_u8(r);
+    if (v < end) return v;
+    r->failed = true;
+    return 0;
+}
+
+bool reader_flag(struct reader *r) { return reader_u8_below(r, 2) == 1; }
+
 double reader_f64(struct reader *r) {
     uint64_t raw = take_le(r, 8);
     double v;
@@ -133,6 +168,14 @@ void reader_text(struct reader *r, char *out, size_t out_size) {
     }
     memcpy(out, p, size);
     out[size] = 0;
+}
+
+const char *reader_string(struct reader *r) {
+    uint32_t size = reader_u32(r);
+    const uint8_t *p = reader_take(r, size);
+    if (p != NULL && size > 0 && memchr(p, 0, size) == p + size - 1) return (const char *)p;
+    r->failed = true;
+    return "";
 }
 
 bool reader_done(const struct reader *r) { return !r->failed && r->at == r->size; }

@@ -26,8 +26,11 @@ void bytes_put_u16(struct bytes *b, uint16_t v);
 void bytes_put_u32(struct bytes *b, uint32_t v);
 void bytes_put_u64(struct bytes *b, uint64_t v);
 void bytes_put_i64(struct bytes *b, int64_t v);
+void bytes_put_f32(struct bytes *b, float v);
 void bytes_put_f64(struct bytes *b, double v);
 void bytes_put_text(struct bytes *b, const char *text); /* u32 length, then the characters, no 0 */
+/* u32 length with the 0, the characters and the 0: a reader can point into it. Null: "". */
+void bytes_put_string(struct bytes *b, const char *text);
 void bytes_printf(struct bytes *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void bytes_pad(struct bytes *b, size_t alignment, uint8_t fill);
 
@@ -44,12 +47,19 @@ uint16_t reader_u16(struct reader *r);
 uint32_t reader_u32(struct reader *r);
 uint64_t reader_u64(struct reader *r);
 int64_t reader_i64(struct reader *r);
+float reader_f32(struct reader *r);
 double reader_f64(struct reader *r);
+bool reader_flag(struct reader *r); /* a byte; fails if it is neither 0 nor 1 */
+/* Fail from `end` on, and are 0 then. */
+uint8_t reader_u8_below(struct reader *r, uint8_t end);
+uint32_t reader_u32_below(struct reader *r, uint32_t end);
 /* A pointer to `size` bytes inside the input, or null (and failed) if fewer are left. */
 const uint8_t *reader_take(struct reader *r, size_t size);
 /* A length-prefixed text copied into `out` and terminated; fails if it has a 0 inside or needs more
  * than out_size bytes with its terminator. */
 void reader_text(struct reader *r, char *out, size_t out_size);
+/* What bytes_put_string wrote, inside the input; fails, and is "", unless the only 0 is the last byte. */
+const char *reader_string(struct reader *r);
 /* True when nothing failed and every byte was read. */
 bool reader_done(const struct reader *r);
 

@@ -22,30 +22,14 @@ static const uint32_t kind_fields[ADMIN_KIND_END] = {
     [ADMIN_WELCOME] = F_RANK | F_TEXT | F_ENVIRONMENT,
 };
 
-static void put_text(struct bytes *out, const char *text) {
-    const char *s = text != NULL ? text : "";
-    bytes_put_u32(out, (uint32_t)strlen(s) + 1);
-    bytes_put(out, s, strlen(s) + 1);
-}
-
 void admin_encode(const struct admin_frame *f, struct bytes *out) {
     uint32_t fields = kind_fields[f->kind];
     bytes_put_u8(out, (uint8_t)f->kind);
     if (fields & F_RANK) bytes_put_u32(out, f->rank);
     if (fields & F_JSON) bytes_put_u8(out, f->json);
     if (fields & F_CODE) bytes_put_u32(out, (uint32_t)f->code);
-    if (fields & F_TEXT) put_text(out, f->text);
-    if (fields & F_ENVIRONMENT) put_text(out, f->transport), put_text(out, f->evidence);
-}
-
-static const char *take_text(struct reader *r) {
-    uint32_t size = reader_u32(r);
-    const uint8_t *p = reader_take(r, size);
-    if (p == NULL || size == 0 || memchr(p, 0, size) != p + size - 1) {
-        r->failed = true;
-        return "";
-    }
-    return (const char *)p;
+    if (fields & F_TEXT) bytes_put_string(out, f->text);
+    if (fields & F_ENVIRONMENT) bytes_put_string(out, f->transport), bytes_put_string(out, f->evidence);
 }
 
 pawl_code admin_decode(const void *data, size_t size, struct admin_frame *f, struct pawl_error *e) {
@@ -57,18 +41,10 @@ pawl_code admin_decode(const void *data, size_t size, struct admin_frame *f, str
     uint32_t fields = kind_fields[kind];
     f->kind = (enum admin_kind)kind;
     if (fields & F_RANK) f->rank = reader_u32(&r);
-    if (fields & F_JSON) {
-        uint8_t json = reader_u8(&r);
-        if (json > 1) r.failed = true;
-        f->json = json == 1;
-    }
-    if (fields & F_CODE) {
-        uint32_t code = reader_u32(&r);
-        if (code > PAWL_INTERNAL) r.failed = true;
-        f->code = (pawl_code)code;
-    }
-    if (fields & F_TEXT) f->text = take_text(&r);
-    if (fields & F_ENVIRONMENT) f->transport = take_text(&r), f->evidence = take_text(&r);
+    if (fields & F_JSON) f->json = reader_flag(&r);
+    if (fields & F_CODE) f->code = (pawl_code)reader_u32_below(&r, PAWL_INTERNAL + 1);
+    if (fields & F_TEXT) f->text = reader_string(&r);
+    if (fields & F_ENVIRONMENT) f->transport = reader_string(&r), f->evidence = reader_string(&r);
     return reader_done(&r) ? PAWL_OK : error_set(e, PAWL_FORMAT, 0, "malformed admin frame of kind %u", kind);
 }
 

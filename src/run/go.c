@@ -69,12 +69,6 @@ void go_close(struct go *g) {
     *g = (struct go){0};
 }
 
-static bool take_flag(struct reader *r) {
-    uint8_t v = reader_u8(r);
-    if (v > 1) r->failed = true;
-    return v == 1;
-}
-
 static pawl_code malformed(struct pawl_error *e, const char *what) {
     return error_set(e, PAWL_FORMAT, 0, "malformed go: %s", what);
 }
@@ -82,13 +76,12 @@ static pawl_code malformed(struct pawl_error *e, const char *what) {
 static pawl_code take_head(struct reader *r, struct go *g, struct pawl_error *e) {
     g->view = reader_u64(r);
     g->version = reader_u64(r);
-    g->settle = take_flag(r);
-    g->optimistic = take_flag(r);
-    g->restore = take_flag(r);
+    g->settle = reader_flag(r);
+    g->optimistic = reader_flag(r);
+    g->restore = reader_flag(r);
     uint8_t verdict = reader_u8(r);
     g->verdict = (enum coord_verdict)verdict;
-    uint32_t clip = reader_u32(r);
-    memcpy(&g->clip, &clip, sizeof clip);
+    g->clip = reader_f32(r);
     g->shift = (int32_t)reader_u32(r);
     g->incarnation = reader_u64(r);
     g->resume_incarnation = reader_u64(r);
@@ -235,7 +228,7 @@ static pawl_code check_holds(const struct go *g, struct pawl_error *e) {
 }
 
 static pawl_code take_done(struct reader *r, struct go *g, struct pawl_error *e) {
-    if (!take_flag(r)) return PAWL_OK;
+    if (!reader_flag(r)) return PAWL_OK;
     size_t row = go_done_bytes(g), tail = g->plan->total % 8;
     const uint8_t *bits = reader_take(r, row * g->chunks);
     if (bits == NULL || row == 0) return malformed(e, "it ends in what is done");

@@ -52,12 +52,6 @@ void fenced_close(struct fenced *f) {
     *f = (struct fenced){0};
 }
 
-static bool take_flag(struct reader *r) {
-    uint8_t v = reader_u8(r);
-    if (v > 1) r->failed = true;
-    return v == 1;
-}
-
 static void take_report(struct reader *r, struct coord_report *report) {
     report->iteration = reader_u64(r);
     report->norm2 = reader_f64(r);
@@ -88,7 +82,7 @@ static pawl_code take_pair(struct reader *r, struct fenced_pair *f, struct pawl_
     struct coord_fenced_pair *p = &f->pair;
     p->chunk = reader_u32(r);
     p->version = reader_u64(r);
-    p->has_report = take_flag(r);
+    p->has_report = reader_flag(r);
     if (p->has_report) take_report(r, &p->report);
     p->work = reader_u64(r);
     p->work_shift = (int32_t)reader_u32(r);
@@ -131,8 +125,8 @@ static pawl_code take_saves(struct reader *r, struct fenced *f, struct pawl_erro
         s->chunk = reader_u32(r);
         s->part = reader_u32(r);
         s->parts = reader_u32(r);
-        s->answered = take_flag(r);
-        s->ok = take_flag(r);
+        s->answered = reader_flag(r);
+        s->ok = reader_flag(r);
         if (r->failed || s->part >= s->parts || s->chunk >= IR_CHUNKS_MAX || (s->ok && !s->answered))
             return error_set(e, PAWL_FORMAT, 0, "malformed fenced: part %u of %u of a save of chunk %u",
                              s->part, s->parts, s->chunk);
@@ -143,9 +137,9 @@ static pawl_code take_saves(struct reader *r, struct fenced *f, struct pawl_erro
 pawl_code fenced_decode(const void *data, size_t size, struct fenced *out, struct pawl_error *e) {
     *out = (struct fenced){0};
     struct reader r = reader_of(data, size);
-    out->has_durable = take_flag(&r);
+    out->has_durable = reader_flag(&r);
     out->durable = reader_u64(&r);
-    out->optimistic = take_flag(&r);
+    out->optimistic = reader_flag(&r);
     out->shift = (int32_t)reader_u32(&r);
     if (r.failed || (!out->has_durable && out->durable != 0))
         return error_set(e, PAWL_FORMAT, 0, "malformed fenced: its head");

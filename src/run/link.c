@@ -39,19 +39,6 @@ static const uint32_t kind_fields[LINK_KIND_END] = {
     [LINK_END] = F_CODE | F_TEXT,
 };
 
-/* The terminator travels too, so that the receiver can point into the frame. */
-static void put_text(struct bytes *out, const char *text) {
-    const char *s = text != NULL ? text : "";
-    bytes_put_u32(out, (uint32_t)strlen(s) + 1);
-    bytes_put(out, s, strlen(s) + 1);
-}
-
-static void put_f32(struct bytes *out, float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    bytes_put_u32(out, bits);
-}
-
 static void put_action(struct bytes *out, const struct coord_action *a) {
     bytes_put_u8(out, (uint8_t)a->kind);
     bytes_put_u32(out, a->rank);
@@ -62,7 +49,7 @@ static void put_action(struct bytes *out, const struct coord_action *a) {
     bytes_put_u64(out, a->from);
     bytes_put_u64(out, a->iteration);
     bytes_put_u8(out, (uint8_t)a->verdict);
-    put_f32(out, a->clip);
+    bytes_put_f32(out, a->clip);
     bytes_put_u32(out, (uint32_t)a->shift);
     bytes_put_u8(out, a->optimistic);
     bytes_put_u8(out, a->settle);
@@ -73,7 +60,7 @@ static void put_action(struct bytes *out, const struct coord_action *a) {
     bytes_put_f64(out, a->norm);
     bytes_put_i64(out, a->loss);
     bytes_put_u32(out, (uint32_t)a->code);
-    put_text(out, a->why);
+    bytes_put_string(out, a->why);
 }
 
 static void put_note(struct bytes *out, const struct conduct_note *n) {
@@ -89,7 +76,7 @@ static void put_note(struct bytes *out, const struct conduct_note *n) {
     bytes_put_u8(out, n->ahead);
     bytes_put_u64(out, n->kept);
     bytes_put_u64(out, n->redone);
-    put_text(out, n->why);
+    bytes_put_string(out, n->why);
 }
 
 void link_encode(const struct link_frame *f, struct bytes *out) {
@@ -107,49 +94,13 @@ void link_encode(const struct link_frame *f, struct bytes *out) {
         for (uint32_t i = 0; i < f->list_count; i++) bytes_put_u32(out, f->list[i]);
     }
     if (fields & F_CODE) bytes_put_u32(out, (uint32_t)f->code);
-    if (fields & F_TEXT) put_text(out, f->text);
+    if (fields & F_TEXT) bytes_put_string(out, f->text);
     if (fields & F_NOTE) put_note(out, &f->note);
     if (fields & F_DATA) bytes_put_u64(out, f->data_bytes), bytes_put(out, f->data, f->data_bytes);
 }
 
-static bool take_flag(struct reader *r) {
-    uint8_t v = reader_u8(r);
-    if (v > 1) r->failed = true;
-    return v == 1;
-}
-
-/* A byte below `end`. */
-static uint8_t take_below(struct reader *r, uint8_t end) {
-    uint8_t v = reader_u8(r);
-    if (v >= end) r->failed = true;
-    return v;
-}
-
-static pawl_code take_code(struct reader *r) {
-    uint32_t code = reader_u32(r);
-    if (code > PAWL_INTERNAL) r->failed = true;
-    return (pawl_code)code;
-}
-
-static float take_f32(struct reader *r) {
-    uint32_t bits = reader_u32(r);
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static const char *take_text(struct reader *r) {
-    uint32_t size = reader_u32(r);
-    const uint8_t *p = reader_take(r, size);
-    if (p == NULL || size == 0 || memchr(p, 0, size) != p + size - 1) {
-        r->failed = true;
-        return "";
-    }
-    return (const char *)p;
-}
-
 static void take_action(struct reader *r, struct coord_action *a) {
-    a->kind = (enum coord_action_kind)take_below(r, COORD_ACTION_COUNT);
+    a->kind = (enum coord_action_kind)reader_u8_below(r, COORD_ACTION_COUNT);
     a->rank = reader_u32(r);
     a->peer = reader_u32(r);
     a->chunk = reader_u32(r);
@@ -157,23 +108,23 @@ static void take_action(struct reader *r, struct coord_action *a) {
     a->version = reader_u64(r);
     a->from = reader_u64(r);
     a->iteration = reader_u64(r);
-    a->verdict = (enum coord_verdict)take_below(r, COORD_SKIP + 1);
-    a->clip = take_f32(r);
+    a->verdict = (enum coord_verdict)reader_u8_below(r, COORD_SKIP + 1);
+    a->clip = reader_f32(r);
     a->shift = (int32_t)reader_u32(r);
-    a->optimistic = take_flag(r);
-    a->settle = take_flag(r);
-    a->restore = take_flag(r);
+    a->optimistic = reader_flag(r);
+    a->settle = reader_flag(r);
+    a->restore = reader_flag(r);
     a->part = reader_u32(r);
     a->parts = reader_u32(r);
     a->need = reader_u32(r);
     a->norm = reader_f64(r);
     a->loss = reader_i64(r);
-    a->code = take_code(r);
-    a->why = take_text(r);
+    a->code = (pawl_code)reader_u32_below(r, PAWL_INTERNAL + 1);
+    a->why = reader_string(r);
 }
 
 static void take_note(struct reader *r, struct conduct_note *n) {
-    n->kind = (enum conduct_note_kind)take_below(r, CONDUCT_NOTE_KNOWN + 1);
+    n->kind = (enum conduct_note_kind)reader_u8_below(r, CONDUCT_NOTE_KNOWN + 1);
     take_action(r, &n->action);
     n->view = reader_u64(r);
     n->live = reader_u32(r);
@@ -182,10 +133,10 @@ static void take_note(struct reader *r, struct conduct_note *n) {
     n->period = reader_f64(r);
     n->period_s = reader_f64(r);
     n->planning_ms = reader_f64(r);
-    n->ahead = take_flag(r);
+    n->ahead = reader_flag(r);
     n->kept = reader_u64(r);
     n->redone = reader_u64(r);
-    n->why = take_text(r);
+    n->why = reader_string(r);
 }
 
 /* The count is believed only as far as there are bytes for it. False: no memory. */
@@ -222,14 +173,14 @@ pawl_code link_decode(const void *data, size_t size, struct link_frame *f, struc
     f->kind = (enum link_kind)kind;
     if (fields & F_RANK) f->rank = reader_u32(&r);
     if (fields & F_RANKS) f->ranks = reader_u32(&r);
-    if (fields & F_RECOVER) f->recover = take_flag(&r), f->stopping = take_flag(&r);
+    if (fields & F_RECOVER) f->recover = reader_flag(&r), f->stopping = reader_flag(&r);
     if (fields & F_VIEW) f->view = reader_u64(&r);
     if (fields & F_VERSION) f->version = reader_u64(&r);
     if (fields & F_INCARNATION) f->incarnation = reader_u64(&r);
     if (fields & F_RESUME) f->resume_incarnation = reader_u64(&r);
     if (fields & F_LIST) memory = take_list(&r, f);
-    if (fields & F_CODE) f->code = take_code(&r);
-    if (fields & F_TEXT) f->text = take_text(&r);
+    if (fields & F_CODE) f->code = (pawl_code)reader_u32_below(&r, PAWL_INTERNAL + 1);
+    if (fields & F_TEXT) f->text = reader_string(&r);
     if (fields & F_NOTE) take_note(&r, &f->note);
     if (fields & F_DATA) take_data(&r, f);
     if (memory && reader_done(&r)) return PAWL_OK;

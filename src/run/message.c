@@ -62,9 +62,7 @@ static void put_report(struct bytes *out, const struct coord_report *r) {
 
 static void put_verdict(struct bytes *out, const struct message *m) {
     bytes_put_u8(out, (uint8_t)m->verdict);
-    uint32_t clip;
-    memcpy(&clip, &m->clip, sizeof clip);
-    bytes_put_u32(out, clip);
+    bytes_put_f32(out, m->clip);
 }
 
 static void put_busy(struct bytes *out, const struct message *m) {
@@ -80,13 +78,6 @@ static void put_at(struct bytes *out, const struct message_at *at) {
     bytes_put_u32(out, at->chunk);
     bytes_put_u32(out, at->home);
     bytes_put_u32(out, at->microbatch);
-}
-
-static void put_text(struct bytes *out, const char *text) {
-    /* The terminator travels too, so that the receiver can point into the frame. */
-    const char *s = text != NULL ? text : "";
-    bytes_put_u32(out, (uint32_t)strlen(s) + 1);
-    bytes_put(out, s, strlen(s) + 1);
 }
 
 void message_encode(const struct message *m, struct bytes *out) {
@@ -108,22 +99,13 @@ void message_encode(const struct message *m, struct bytes *out) {
     if (fields & F_REPORT) put_report(out, &m->report);
     if (fields & F_CODE) bytes_put_u32(out, (uint32_t)m->code);
     if (fields & F_WRITTEN) bytes_put_u64(out, m->bytes), bytes_put_i64(out, m->write_ns);
-    if (fields & F_TEXT) put_text(out, m->text);
+    if (fields & F_TEXT) bytes_put_string(out, m->text);
     if (fields & F_DATA) bytes_put_u64(out, m->data_bytes), bytes_put(out, m->data, m->data_bytes);
 }
 
-static bool take_flag(struct reader *r) {
-    uint8_t v = reader_u8(r);
-    if (v > 1) r->failed = true;
-    return v == 1;
-}
-
 static void take_verdict(struct reader *r, struct message *m) {
-    uint8_t verdict = reader_u8(r);
-    if (verdict > COORD_SKIP) r->failed = true;
-    m->verdict = (enum coord_verdict)verdict;
-    uint32_t clip = reader_u32(r);
-    memcpy(&m->clip, &clip, sizeof clip);
+    m->verdict = (enum coord_verdict)reader_u8_below(r, COORD_SKIP + 1);
+    m->clip = reader_f32(r);
 }
 
 static void take_run_id(struct reader *r, struct message *m) {
@@ -133,10 +115,8 @@ static void take_run_id(struct reader *r, struct message *m) {
 
 static void take_busy(struct reader *r, struct message *m) {
     m->progress = reader_u64(r);
-    m->busy = take_flag(r);
-    uint8_t work = reader_u8(r);
-    if (work >= COORD_WORK_COUNT) r->failed = true;
-    m->work = (enum coord_work)work;
+    m->busy = reader_flag(r);
+    m->work = (enum coord_work)reader_u8_below(r, COORD_WORK_COUNT);
 }
 
 static void take_at(struct reader *r, struct message_at *at) {
@@ -157,24 +137,10 @@ static void take_report(struct reader *r, struct coord_report *report) {
     report->overflow = reader_u64(r);
 }
 
-static const char *take_text(struct reader *r) {
-    uint32_t size = reader_u32(r);
-    const uint8_t *p = reader_take(r, size);
-    if (p == NULL || size == 0 || memchr(p, 0, size) != p + size - 1) {
-        r->failed = true;
-        return "";
-    }
-    return (const char *)p;
-}
-
 static void take_tail(struct reader *r, uint32_t fields, struct message *m) {
-    if (fields & F_CODE) {
-        uint32_t code = reader_u32(r);
-        if (code > PAWL_INTERNAL) r->failed = true;
-        m->code = (pawl_code)code;
-    }
+    if (fields & F_CODE) m->code = (pawl_code)reader_u32_below(r, PAWL_INTERNAL + 1);
     if (fields & F_WRITTEN) m->bytes = reader_u64(r), m->write_ns = reader_i64(r);
-    if (fields & F_TEXT) m->text = take_text(r);
+    if (fields & F_TEXT) m->text = reader_string(r);
     if (fields & F_DATA) {
         uint64_t size = reader_u64(r);
         if (size > r->size)
@@ -201,7 +167,7 @@ pawl_code message_decode(const void *data, size_t size, struct message *m, struc
     if (fields & F_ITERATION) m->iteration = reader_u64(&r);
     if (fields & F_RUN_ID) take_run_id(&r, m);
     if (fields & F_VERDICT) take_verdict(&r, m);
-    if (fields & F_OPTIMISTIC) m->optimistic = take_flag(&r);
+    if (fields & F_OPTIMISTIC) m->optimistic = reader_flag(&r);
     if (fields & F_BUSY) take_busy(&r, m);
     if (fields & F_AT) take_at(&r, &m->at);
     if (fields & F_PART) m->part = reader_u32(&r), m->parts = reader_u32(&r);

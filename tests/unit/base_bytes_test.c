@@ -54,11 +54,63 @@ static void a_text_longer_than_its_place_is_refused(void **state) {
     bytes_close(&b);
 }
 
+static void a_string_is_read_in_place_and_has_its_only_0_at_the_end(void **state) {
+    (void)state;
+    struct bytes b = {0};
+    bytes_put_string(&b, "pawl");
+    bytes_put_string(&b, NULL);
+    struct reader r = reader_of(b.data, b.size);
+    const char *text = reader_string(&r);
+    assert_string_equal(text, "pawl");
+    assert_ptr_equal(text, b.data + 4);
+    assert_string_equal(reader_string(&r), "");
+    assert_true(reader_done(&r));
+    b.data[6] = 0; /* a 0 inside */
+    r = reader_of(b.data, b.size);
+    assert_string_equal(reader_string(&r), "");
+    assert_true(r.failed);
+    b.data[6] = 'w', b.data[8] = 'x'; /* none at the end */
+    r = reader_of(b.data, b.size);
+    assert_string_equal(reader_string(&r), "");
+    assert_true(r.failed);
+    r = reader_of("\0\0\0\0", 4); /* no room for one */
+    assert_string_equal(reader_string(&r), "");
+    assert_true(r.failed);
+    bytes_close(&b);
+}
+
+static void numbers_from_their_end_on_are_refused(void **state) {
+    (void)state;
+    struct bytes b = {0};
+    bytes_put_u8(&b, 6);
+    bytes_put_u32(&b, 70000);
+    bytes_put_u8(&b, 1);
+    bytes_put_f32(&b, -0.375f);
+    struct reader r = reader_of(b.data, b.size);
+    assert_int_equal(reader_u8_below(&r, 7), 6);
+    assert_int_equal(reader_u32_below(&r, 70001), 70000);
+    assert_true(reader_flag(&r));
+    assert_true(reader_f32(&r) == -0.375f);
+    assert_true(reader_done(&r));
+    r = reader_of(b.data, b.size);
+    assert_int_equal(reader_u8_below(&r, 6), 0);
+    assert_true(r.failed);
+    r = reader_of(b.data + 1, b.size - 1);
+    assert_int_equal(reader_u32_below(&r, 70000), 0);
+    assert_true(r.failed);
+    r = reader_of(b.data, b.size);
+    assert_false(reader_flag(&r));
+    assert_true(r.failed);
+    bytes_close(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_width_reads_back),
         cmocka_unit_test(a_short_input_fails_and_stays_failed),
         cmocka_unit_test(a_text_longer_than_its_place_is_refused),
+        cmocka_unit_test(a_string_is_read_in_place_and_has_its_only_0_at_the_end),
+        cmocka_unit_test(numbers_from_their_end_on_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
