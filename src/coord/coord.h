@@ -245,7 +245,8 @@ enum coord_action_kind {
     COORD_KILL,        /* rank: make sure its process is gone; `why` */
     COORD_LEAVE,       /* rank: nothing is left for it to do */
     COORD_FINISH,      /* all members: everything is durable, leave */
-    COORD_NEED,        /* driver: at least `need` more workers are needed to go on; `why` */
+    COORD_NEED,        /* driver: at least `need` more workers are needed to go on; `why`. Stands until GO: a
+                          place that becomes empty later is to be filled, too */
     COORD_STOP,        /* code, why: the run cannot go on; rank: at fault, or UINT32_MAX */
     /* for the driver's log and counters, once each: */
     COORD_DECIDED,    /* iteration, verdict, clip, norm, loss */

@@ -63,6 +63,8 @@ void coord_on_exit(struct coord *c, const struct coord_event *event) {
     }
     coord_rank_clear(c, event->rank);
     coord_push(c, COORD_LEFT)->rank = event->rank;
+    /* It may have been counted on to fill a gap, and its place may be the only one that was missing. */
+    c->fence_now = c->fence_now || c->phase == PHASE_NEEDING;
 }
 
 void coord_on_beat(struct coord *c, const struct coord_event *event) {

@@ -499,6 +499,23 @@ static void when_all_are_dead_new_ones_are_waited_for(void **state) {
     script_close(&s);
 }
 
+static void one_that_leaves_instead_of_filling_a_gap_is_asked_for_again(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s, 2, 2);
+    script_exit(&s, 1);
+    script_fenced(&s, 0, 0, -1);
+    script_found(&s, 0);
+    assert_string_equal(script_no_plan(&s), "NEED 1: too few");
+    script_started(&s, 1);
+    assert_string_equal(script_leaving(&s, 1), "LEAVE[1]");
+    assert_string_equal(script_exit(&s, 1), "LEFT[1]; FENCE view=3");
+    assert_string_equal(script_fenced(&s, 0, 0, -1), "FIND view=3");
+    script_found(&s, 0);
+    assert_string_equal(script_no_plan(&s), "NEED 1: too few");
+    script_close(&s);
+}
+
 static void stopping_while_too_few_are_there_ends_at_the_durable_step(void **state) {
     (void)state;
     struct script s;
@@ -544,6 +561,7 @@ int main(void) {
         cmocka_unit_test(too_few_workers_for_too_long_stop_the_run),
         cmocka_unit_test(one_more_that_is_not_enough_does_not_begin_the_wait_anew),
         cmocka_unit_test(when_all_are_dead_new_ones_are_waited_for),
+        cmocka_unit_test(one_that_leaves_instead_of_filling_a_gap_is_asked_for_again),
         cmocka_unit_test(stopping_while_too_few_are_there_ends_at_the_durable_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
