@@ -44,6 +44,7 @@ static pawl_code train(struct launch *l, struct pawl_error *e) {
     code = fleet_run(l, e);
     witness_wait(l);
     fleet_end(l, l->relay.finished);
+    if (code == PAWL_OK) code = find_settle(l, e);
     if (l->first_go_ns > 0) l->train_ns = clock_now_ns() - l->first_go_ns;
     return code == PAWL_OK ? code : explain(l, e);
 }

@@ -75,7 +75,6 @@ static bool is_alive(const struct launch_find *f, const char *path) {
 /* What is built on must survive a power cut, also in the store of a rank that does not get to open it. */
 static pawl_code settle(const struct launch_find *f, const char *path, struct pawl_error *e) {
     struct store *s = NULL;
-    if (is_alive(f, path)) return PAWL_OK;
     pawl_code code = open_left_store(f, path, &s, e);
     if (code == PAWL_OK) code = ckpt_settle(s, e);
     store_close(s);
@@ -116,7 +115,8 @@ static pawl_code look(struct launch_find *f, struct pawl_error *e) {
     struct ckpt_set *set = NULL;
     forget_answer(f);
     pawl_code code = rundir_open_stores(f->spec, &stores, &count, e);
-    for (uint32_t i = 0; i < count && code == PAWL_OK; i++) code = settle(f, store_path(stores[i]), e);
+    for (uint32_t i = 0; i < count && code == PAWL_OK; i++)
+        if (!is_alive(f, store_path(stores[i]))) code = settle(f, store_path(stores[i]), e);
     if (code == PAWL_OK && count > 0) code = ckpt_set_open(stores, count, f->run_id, &set, e);
     if (code == PAWL_OK && set != NULL) {
         code = keep_problems(f, set, e);
@@ -225,6 +225,7 @@ static pawl_code start_look(struct launch *l, struct pawl_error *e) {
     int rc = pthread_create(&f->thread, NULL, look_thread, f);
     if (rc != 0) return error_set(e, PAWL_IO, rc, "cannot look for the newest durable step");
     f->running = true;
+    l->at_found = true;
     return PAWL_OK;
 }
 
@@ -275,6 +276,16 @@ void find_done(struct launch *l) {
     say(l, f);
     if (f->code == PAWL_OK) take(l, f);
     answer(l, f->view, f->code, f->error.text);
+}
+
+pawl_code find_settle(struct launch *l, struct pawl_error *e) {
+    if (!l->at_found) return PAWL_OK;
+    struct store **stores = NULL;
+    uint32_t count = 0;
+    pawl_code code = rundir_open_stores(&l->spec, &stores, &count, e);
+    for (uint32_t i = 0; i < count && code == PAWL_OK; i++) code = settle(l->find, store_path(stores[i]), e);
+    rundir_close_stores(stores, count);
+    return code;
 }
 
 void find_close(struct launch *l) {

@@ -135,6 +135,7 @@ struct launch {
     bool found_first;     /* what the start found still answers FIND */
     bool going;           /* a GO was passed on */
     bool restoring;       /* a step was asked for, and no GO passed on since */
+    bool at_found;        /* the stores were looked at, and no GO passed on since */
     uint32_t restores;    /* returns to a durable step without a newer one in between */
     uint64_t restores_at; /* newest durable step at the last of them */
     bool filling;         /* the coordinator has too few: places up to the number of the start are filled */
@@ -199,6 +200,9 @@ uint32_t places_free(const struct launch *l, int64_t now_ns, int64_t *hold_ns);
 pawl_code find_first(struct launch *l, uint64_t below, struct pawl_error *e); /* blocks; nobody runs yet */
 void find_begin(struct launch *l, uint64_t view);                             /* answers with LINK_FOUND */
 void find_done(struct launch *l);
+/* Everybody has ended. A run that ends at a step that was found has had nobody load it: those who lived have
+ * not made their stores durable. Does nothing after any other end. */
+pawl_code find_settle(struct launch *l, struct pawl_error *e);
 void find_close(struct launch *l);
 
 /* launch_stop.c */
