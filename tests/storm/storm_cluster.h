@@ -87,8 +87,10 @@ struct cluster {
     uint64_t view;            /* newest passed on */
     uint64_t incarnation;
     uint8_t run_id[16];
+    uint32_t needed;    /* workers the coordinator asked for that have found no place yet; none after a GO */
     uint64_t find_view; /* 0: nobody asked */
     int64_t find_at;
+    bool found;       /* a step was looked for, and no GO passed on since */
     uint64_t durable; /* newest announced; 0: none */
     bool over, finished, stopping;
     bool left; /* somebody was told to leave in this run */

@@ -7,7 +7,8 @@
 
 /* ---- the newest durable step ---- */
 
-/* As the launcher does before anything is built on a step; those who live settle their own stores. */
+/* As the launcher does before anything is built on a step, and when a run has ended at one that was found;
+ * those who live settle their own stores as they load. */
 static void settle_dead(struct cluster *c) {
     for (uint32_t r = 0; r < c->ranks; r++) {
         char folder[32];
@@ -69,9 +70,22 @@ static void find_now(struct cluster *c) {
                                                      .text = ""});
     SHOW(c, "found step %llu", (unsigned long long)step);
     c->find_view = 0;
+    c->found = true;
 }
 
 /* ---- from the coordinator ---- */
+
+/* Who was killed or told to leave keeps its place until its end is seen: each end is looked at again. */
+static void start_needed(struct cluster *c) {
+    if (c->needed == 0) return;
+    uint32_t first = any_rank(c);
+    for (uint32_t i = 0; i < c->ranks && c->needed > 0; i++) {
+        uint32_t r = (first + i) % c->ranks;
+        if (c->places[r].there) continue;
+        start_worker(c, r);
+        c->needed--;
+    }
+}
 
 static void doom(struct cluster *c, uint32_t rank, uint32_t within) {
     if (c->calm || c->doomed != UINT32_MAX) return;
@@ -91,7 +105,7 @@ static void tempt(struct cluster *c, const struct message *m, const struct link_
 static void pass_on(struct cluster *c, const struct link_frame *f) {
     struct message m;
     if (message_decode(f->data, f->data_bytes, &m, NULL) != PAWL_OK) fail_seed(c, "a malformed message");
-    if (m.kind == MESSAGE_GO) check_go(c, &m);
+    if (m.kind == MESSAGE_GO) check_go(c, &m), c->needed = 0, c->found = false;
     if (m.kind == MESSAGE_PREPARE) c->total.prepared++;
     for (uint32_t i = 0; i < f->list_count; i++) {
         struct place *p = &c->places[f->list[i]];
@@ -131,16 +145,6 @@ static void take_note(struct cluster *c, const struct conduct_note *n) {
     SHOW(c, "salvage: %llu kept, %llu redone", (unsigned long long)n->kept, (unsigned long long)n->redone);
 }
 
-static void start_some(struct cluster *c, uint32_t count) {
-    uint32_t first = any_rank(c);
-    for (uint32_t i = 0; i < c->ranks && count > 0; i++) {
-        uint32_t r = (first + i) % c->ranks;
-        if (c->places[r].there) continue;
-        start_worker(c, r);
-        count--;
-    }
-}
-
 static void take_frame(struct cluster *c, const struct link_frame *f) {
     switch (f->kind) {
     case LINK_TO:
@@ -157,7 +161,8 @@ static void take_frame(struct cluster *c, const struct link_frame *f) {
         break;
     case LINK_NEED:
         SHOW(c, "needs %u: %s", f->ranks, f->text);
-        start_some(c, f->ranks + (uint32_t)rng_below(&c->rng, 2));
+        c->needed = f->ranks + (uint32_t)rng_below(&c->rng, 2);
+        start_needed(c);
         break;
     case LINK_NOTE:
         take_note(c, &f->note);
@@ -262,6 +267,8 @@ static bool listen_to(struct cluster *c, uint32_t rank) {
         forget_place(p);
         if (c->conduct != NULL)
             queue_put(&c->to_coord, &(struct link_frame){.kind = LINK_EXIT, .rank = rank});
+        if (!c->over) start_needed(c);
+        break;
     }
     return heard;
 }

@@ -15,6 +15,8 @@ static void end_run(struct cluster *c) {
     end_coordinator(c);
     queue_cut(&c->from_coord, 0);
     c->view = c->find_view = 0;
+    c->needed = 0;
+    c->found = false;
     c->coord_start_at = 0;
     c->cut_count = 0;
     c->doomed = UINT32_MAX;
@@ -40,7 +42,10 @@ static void black_out(struct cluster *c) {
 static bool check_finished(struct cluster *c) {
     uint64_t step = 0, incarnation = 0;
     bool stopped = c->stopping || c->left; /* a run that cannot spare who leaves ends with it */
+    bool at_found = c->found; /* nobody loaded it, so those who lived have not settled their stores */
     end_run(c);
+    storesim_set_faults(c->disk, (struct storesim_faults){0});
+    if (at_found) settle_dead(c);
     storesim_crash(c->disk);
     if (!find_newest(c, &step, &incarnation)) fail_seed(c, "nothing is durable after the end");
     if (step == c->spec.run.steps) return true;
