@@ -251,8 +251,8 @@ void find_begin(struct launch *l, uint64_t view) {
     if (!may_restore(l)) {
         error_set(&e, PAWL_STAGE_LOST, 0,
                   "a stage has lost every replica again, after %u returns to a durable step without a newer "
-                  "one in between (failure.restarts)",
-                  l->spec.failure.restarts);
+                  "one in between (failure.restarts); lost last: %s",
+                  l->spec.failure.restarts, l->last_lost);
         answer(l, view, PAWL_STAGE_LOST, e.text);
         return;
     }

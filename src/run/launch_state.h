@@ -155,6 +155,8 @@ struct launch {
     char problem[512];               /* first damage that the last look at the stores met; empty: none */
     struct measure_report *measured; /* [ranks] */
     struct pawl_error failure;       /* first cause heard from a worker */
+    bool planned_instead;            /* by recycle, as the spec's schedule does not fit the memory */
+    char last_lost[192];             /* who died last, and why */
     bool saves_failing;              /* the last save heard of failed: told once, not at every step */
     struct pawl_error save_failure;
 };
