@@ -109,6 +109,9 @@ static pawl_code check_times(const struct coord_config *k, struct pawl_error *e)
         return error_set(e, PAWL_ARGUMENT, 0, "%s: wanted more than 0, had %lld", times[i].name,
                          (long long)times[i].ns);
     }
+    if (k->save_pause_ns < 0 || k->save_pause_ns > INT64_MAX / 64)
+        return error_set(e, PAWL_ARGUMENT, 0, "save_pause_ns: wanted 0 to 2^57, had %lld",
+                         (long long)k->save_pause_ns);
     for (unsigned work = 0; work < COORD_WORK_COUNT; work++) {
         if (k->stall_ns[work] > 0) continue;
         return error_set(e, PAWL_ARGUMENT, 0, "stall_ns[%s]: wanted more than 0, had %lld",
@@ -144,6 +147,17 @@ static void take_over(struct coord *c) {
     }
 }
 
+/* By the names that people set them by: a limit that is too short is mended where it stands. */
+static void name_limits(struct coord *c) {
+    static const char *const names[COORD_WORK_COUNT] = {
+        [COORD_WORK_STEP] = "stall_s",      [COORD_WORK_LOAD] = "load_s", [COORD_WORK_SAVE] = "save_s",
+        [COORD_WORK_COMPILE] = "compile_s", [COORD_WORK_EVAL] = "eval_s",
+    };
+    for (int work = 0; work < COORD_WORK_COUNT; work++)
+        snprintf(c->stalled[work], sizeof c->stalled[work], "busy without progress for failure.%s = %g s",
+                 names[work], (double)c->config.stall_ns[work] * 1e-9);
+}
+
 pawl_code coord_new(const struct coord_config *config, struct coord **out, struct pawl_error *e) {
     *out = NULL;
     pawl_code code = check_counts(config, e);
@@ -155,6 +169,7 @@ pawl_code coord_new(const struct coord_config *config, struct coord **out, struc
         coord_free(c);
         return error_set(e, PAWL_MEMORY, 0, "coordinator of %u ranks: no memory", config->ranks);
     }
+    name_limits(c);
     c->target = config->final_version;
     c->optimistic = coord_first_optimistic(c);
     for (uint32_t rank = 0; rank < config->ranks; rank++) coord_rank_clear(c, rank);

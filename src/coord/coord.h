@@ -74,11 +74,13 @@
  * part that failed or died, or took save_ns, makes v never durable; FORGET says so once everybody has
  * answered or its time is over. durable only grows; a save that completes after a newer durable one changes
  * nothing. The last version is saved whatever saves_max says as soon as there is room, and again (new parts)
- * if it was lost to a failure; a failed write of it is tried save_retries times, then STOP. FINISH follows
- * its durability. Every SAVE is answered once, also after FORGET, but none of those before a GO that
- * restores: the same versions are saved again after it. One whose version GO does not bring to its rank fails
- * at that GO. SAVE follows DECIDE or GO and is never sent during a
- * fence. At the last version the ranks get no more decisions, and GO for it after a death only.
+ * if it was lost to a failure; a failed write of it is tried save_retries times, then STOP,
+ * with save_pause_ns before the first of them, and twice the pause before each further one: what fails at
+ * once (a full disk, a store that comes back) needs time, not tries. FINISH follows its durability. Every
+ * SAVE is answered once, also after FORGET, but none of those before a GO that restores: the same versions
+ * are saved again after it. One whose version GO does not bring to its rank fails at that GO. SAVE follows
+ * DECIDE or GO and is never sent during a fence. At the last version the ranks get no more decisions, and GO
+ * for it after a death only.
  *
  * Failure detection. EXIT (process ended or channel closed) is certain. SUSPECT (a rank cannot reach a
  * peer) makes the peer dead if it is still a member suspect_ns later and any new suspicion or lack of
@@ -124,9 +126,11 @@ struct coord_config {
     uint64_t save_every; /* 0: only the last version */
     uint32_t saves_max;  /* outstanding saves, >= 1 */
     uint32_t save_retries;
-    double clip_norm; /* 0: no clipping */
-    bool barrier;     /* never step before the decision */
-    int64_t start_ns; /* READY must come within this from STARTED */
+    int64_t
+        save_pause_ns; /* before the first retry; twice as long before each further one, at most 50 times */
+    double clip_norm;  /* 0: no clipping */
+    bool barrier;      /* never step before the decision */
+    int64_t start_ns;  /* READY must come within this from STARTED */
     int64_t beat_ns, suspect_ns;
     int64_t stall_ns[COORD_WORK_COUNT]; /* busy without progress; [STEP] also: a fence, an idle view */
     int64_t save_ns;                    /* a part not reported by then counts as failed; 0: no limit */

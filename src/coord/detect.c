@@ -182,7 +182,7 @@ static const char *limit_passed(const struct coord *c, const struct coord_rank *
     }
     if (c->phase != PHASE_RUNNING) return NULL; /* it waits for the driver */
     bool stalled = r->busy && coord_elapsed(c, r->progress_at) >= c->config.stall_ns[r->work];
-    return stalled ? "busy without progress" : NULL;
+    return stalled ? c->stalled[r->work] : NULL;
 }
 
 static bool anybody_busy(const struct coord *c) {

@@ -72,7 +72,7 @@ uint64_t coord_digest(const struct coord *c) {
     const bool flags[] = {c->has_durable,  c->optimistic, c->recovering, c->ever_started, c->begin,
                           c->running_once, c->restoring,  c->stopping,   c->with_leaving, c->whole,
                           c->replan,       c->needing,    c->begun,      c->forgiven,     c->late,
-                          c->idle,         c->idle_fence};
+                          c->idle,         c->idle_fence, c->save_pauses};
     const uint64_t words[] = {(uint64_t)c->phase, c->view,
                               c->final,           c->target,
                               c->found,           c->durable,

@@ -3,13 +3,16 @@
  * A version's chunk is split among the ranks whose own it is; it is durable when every part was reported
  * written. An attempt that lost a part is kept until the members have answered, or its time is over, so that
  * the number of attempts outstanding is what the ranks really hold. Only the last version is tried again: the
- * run may end with nothing less. While a part of that is still being written it is not asked for anew,
- * however long it takes, for its late answer could not be told from the new one: each time save_ns passes
- * counts as a failed write. SAVE is never sent during a fence, when a rank may not have the version yet;
- * answers are taken at any time, for they carry no view. */
+ * run may end with nothing less, and after a pause that grows. While a part of that is still being written it
+ * is not asked for anew, however long it takes, for its late answer could not be told from the new one: each
+ * time save_ns passes counts as a failed write. SAVE is never sent during a fence, when a rank may not have
+ * the version yet; answers are taken at any time, for they carry no view. */
 #include "coord/state.h"
 
 #include <stdlib.h>
+
+/* The longest pause between two tries, in first ones: 5 s after 0.1 s. */
+#define SAVE_PAUSES_MAX 50
 
 void coord_save_close(struct coord_save *save) {
     free(save->part_of_rank);
@@ -90,6 +93,14 @@ static void count_failure(struct coord *c) {
         coord_stop(c, PAWL_IO, "the last version could not be saved");
     else
         c->save_failures++;
+    c->save_failed_at = c->now_ns;
+    c->save_pauses = c->config.save_pause_ns > 0;
+}
+
+static void end_pause(struct coord *c) {
+    int64_t most = c->config.save_pause_ns * SAVE_PAUSES_MAX, pause = c->config.save_pause_ns;
+    for (uint32_t i = 1; i < c->save_failures && pause < most; i++) pause *= 2;
+    if (coord_elapsed(c, c->save_failed_at) >= (pause < most ? pause : most)) c->save_pauses = false;
 }
 
 /* Everybody who can has answered, or the time is over. */
@@ -159,6 +170,7 @@ static void tell_late(struct coord *c, const struct coord_save *save) {
 
 void coord_saves_judge(struct coord *c) {
     size_t i = 0;
+    if (c->save_pauses) end_pause(c);
     while (c->config.save_ns > 0 && !c->recovering && i < c->save_count && !coord_over(c)) {
         struct coord_save *save = &c->saves[i];
         if (coord_elapsed(c, save->since) < c->config.save_ns) {
@@ -185,6 +197,7 @@ void coord_saves_drop(struct coord *c) {
     }
     c->save_count = 0;
     c->save_failures = 0;
+    c->save_pauses = false;
 }
 
 /* ---- takeover ---- */
@@ -259,5 +272,5 @@ void coord_saves_advance(struct coord *c) {
         return;
     }
     if (c->phase != PHASE_RUNNING || find_save(c, c->final) != NULL) return;
-    if (c->save_count < c->config.saves_max) issue(c);
+    if (c->save_count < c->config.saves_max && !c->save_pauses) issue(c);
 }

@@ -118,6 +118,8 @@ struct coord {
     bool optimistic;        /* iteration `final` */
     int32_t shift;          /* of iteration `final` */
     uint32_t save_failures; /* failed writes of the last version */
+    bool save_pauses;       /* before the next try, counted from ... */
+    int64_t save_failed_at; /* ... the failed one */
     uint32_t idle_fences;   /* in a row */
     bool idle;              /* the next fence is because nothing moved ... */
     bool idle_fence;        /* ... and so is the one under way */
@@ -158,7 +160,8 @@ struct coord {
 
     struct coord_action *actions;
     size_t action_count, action_room;
-    struct coord_action scratch; /* where actions go without memory, and the STOP that tells of it */
+    struct coord_action scratch;        /* where actions go without memory, and the STOP that tells of it */
+    char stalled[COORD_WORK_COUNT][80]; /* why a rank that is busy without progress dies: by which limit */
     char why[sizeof((struct pawl_error *)0)->text]; /* of an event, kept for the action it causes */
 };
 
@@ -242,7 +245,7 @@ void coord_on_stopping(struct coord *c);
 void coord_saves_due(struct coord *c);
 void coord_saves_died(struct coord *c, uint32_t rank);
 bool coord_saves_awaited(const struct coord *c, uint32_t rank);
-/* TICK: parts that took too long. */
+/* TICK: parts that took too long, a pause that has lasted long enough. */
 void coord_saves_judge(struct coord *c);
 /* Nothing of what was asked counts any more. */
 void coord_saves_drop(struct coord *c);

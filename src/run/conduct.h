@@ -35,8 +35,9 @@ struct conduct_note {
     /* SALVAGE: contributions (micro-batch of a chunk) of the broken iteration: kept, and to be done again */
     uint64_t kept, redone;
     /* FENCE: what it is for: "start", "takeover", "a worker died", "undo", "redo", "join", "leave", "better
-     * plan", "nobody got on". SALVAGE: why nothing was kept though it should have been (a mistake of ours
-     * that cost time and no bits), else null. */
+     * plan", "nobody got on". PLAN: why it is recycle's, not of the spec's schedule; else empty. SALVAGE: why
+     * nothing was kept though it should have been (a mistake of ours that cost time and no bits), else null.
+     */
     const char *why;
 };
 

@@ -99,7 +99,8 @@ static void note_plan(struct conduct *c, const struct go *go, uint32_t members) 
                                 .period = c->plan->period,
                                 .period_s = c->plan->period_s,
                                 .planning_ms = c->plan->planning_ms,
-                                .ahead = c->plan->ahead};
+                                .ahead = c->plan->ahead,
+                                .why = c->plan->instead};
     for (uint32_t w = 0; w < go->plan->pipelines * go->plan->stages; w++)
         note.live += go->rank_of_role[w] != UINT32_MAX;
     note.spares = members > note.live ? members - note.live : 0;

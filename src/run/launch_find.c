@@ -25,7 +25,8 @@ struct launch_find {
     const struct spec *spec;
     const uint8_t *run_id;
     uint64_t below; /* only steps strictly below */
-    bool *alive;    /* [ranks] whose stores are in use: their owners settle them */
+    bool *alive;    /* [ranks] whose stores are in use: their owners settle them when they open them. Nobody
+                       takes a place that was empty when the look began until it is over (find_holds) */
     uint32_t ranks;
     bool needs_one; /* nothing found is an error */
     /* the answer */
@@ -252,13 +253,18 @@ void find_begin(struct launch *l, uint64_t view) {
     if (!may_restore(l)) {
         error_set(&e, PAWL_STAGE_LOST, 0,
                   "a stage has lost every replica again, after %u returns to a durable step without a newer "
-                  "one in between (failure.restarts)",
-                  l->spec.failure.restarts);
+                  "one in between (failure.restarts); lost last: %s",
+                  l->spec.failure.restarts, l->last_lost);
         answer(l, view, PAWL_STAGE_LOST, e.text);
         return;
     }
     pawl_code code = start_look(l, &e);
     if (code != PAWL_OK) answer(l, view, code, e.text);
+}
+
+bool find_holds(const struct launch *l, uint32_t rank) {
+    const struct launch_find *f = l->find;
+    return f != NULL && f->running && !f->alive[rank];
 }
 
 void find_done(struct launch *l) {
@@ -276,6 +282,7 @@ void find_done(struct launch *l) {
     say(l, f);
     if (f->code == PAWL_OK) take(l, f);
     answer(l, f->view, f->code, f->error.text);
+    places_tick(l, clock_now_ns()); /* the places it held */
 }
 
 pawl_code find_settle(struct launch *l, struct pawl_error *e) {

@@ -133,6 +133,7 @@ static void tell_lost(struct launch *l, uint32_t rank, const char *why, bool sil
     struct launch_worker *w = &l->workers[rank];
     int64_t now = clock_now_ns();
     char name[64];
+    snprintf(l->last_lost, sizeof l->last_lost, "worker %u: %s", rank, why);
     l->report.failures++;
     w->member = w->missed = false;
     if (l->outage.began_ns == 0) l->outage.began_ns = silent ? w->progress_ns : now;
@@ -148,6 +149,7 @@ static void tell_lost(struct launch *l, uint32_t rank, const char *why, bool sil
 static void note_died(struct launch *l, const struct coord_action *a) {
     const struct launch_worker *w = &l->workers[a->rank];
     bool silent = !w->gone && w->process.pid > 0; /* declared dead while its process is there */
+    if (w->unknown == 0) l->workers[a->rank].lost = true;
     tell_lost(l, a->rank, a->why != NULL && a->why[0] != 0 ? a->why : "no reason known", silent);
 }
 
@@ -206,6 +208,21 @@ static void note_restored(struct launch *l, const struct coord_action *a) {
 
 /* --- views --- */
 
+/* Once on the screen for as long as it lasts; the log has it with every plan. */
+static void tell_instead(struct launch *l, const struct conduct_note *n, struct json *j) {
+    bool instead = n->why != NULL && n->why[0] != 0, told = l->planned_instead;
+    const char *name = pawl_policy_name(l->spec.parallel.schedule);
+    l->planned_instead = instead;
+    if (instead) json_text(j, "instead", n->why);
+    if (instead && !told)
+        progress_end(l->progress, "planned with recycle: schedule %s does not fit the memory now: %s", name,
+                     n->why);
+    else if (!instead && told)
+        progress_end(l->progress, "planned with schedule %s again", name);
+    else
+        progress_end(l->progress, NULL);
+}
+
 static void note_plan(struct launch *l, const struct conduct_note *n) {
     if (l->fence == LAUNCH_UNDO) return;
     struct json *j = progress_begin(l->progress, "plan");
@@ -217,7 +234,7 @@ static void note_plan(struct launch *l, const struct conduct_note *n) {
     json_f64(j, "period_s", n->period_s);
     json_f64(j, "planning_ms", n->planning_ms);
     json_bool(j, "ahead", n->ahead);
-    progress_end(l->progress, NULL);
+    tell_instead(l, n, j);
 }
 
 static void note_fence(struct launch *l, const struct conduct_note *n) {

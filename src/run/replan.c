@@ -236,6 +236,7 @@ static pawl_code to_plan(const struct replan *r, const struct replan_cast *cast,
     p->peak = a->peak;
     p->period = a->period;
     p->period_s = a->period * a->unit_s;
+    memcpy(p->instead, a->instead, sizeof p->instead);
     a->ir = NULL;
     a->peak = NULL;
     fill_ranks(r, cast, p);

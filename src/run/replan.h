@@ -17,6 +17,11 @@
  * iterations. Without it everything happens in replan_make, without a clock: deterministic (storm). A plan
  * made ahead is the same plan that would be made now; it only comes sooner.
  *
+ * A schedule whose order is its own may need more memory with a failure than without. Where the spec's has no
+ * plan within the limits for who is there, recycle's takes its place, which orders under the limits: the run
+ * goes on, slower (`instead`), and has the spec's schedule back with the next plan that fits. Too little
+ * memory with everybody there is an error of the spec (spec_check).
+ *
  * Every plan has passed ir_check under the memory limits before it is returned.
  * Threads: the functions belong to one thread. Tested in tests/unit/run_replan_test.c,
  * tests/unit/run_replan_costs_test.c. */
@@ -31,6 +36,8 @@
 #define REPLAN_GAIN  0.02
 #define REPLAN_PAUSE 20u
 
+#define REPLAN_WHY_MAX sizeof(((struct pawl_error *)0)->text)
+
 struct replan;
 
 struct replan_question {
@@ -40,22 +47,24 @@ struct replan_question {
 
 struct replan_plan {
     struct ir_plan *ir;
-    uint32_t *rank_of_role; /* [ir workers]; UINT32_MAX: empty */
-    bool *holds;            /* [ranks * stages] */
-    uint32_t *own;          /* [ranks]; UINT32_MAX: a spare */
-    uint64_t *peak;         /* [ir workers] micro-batches stored at most, as planned */
-    double period;          /* predicted, in the profile's unit, or in units of a forward; */
-    double period_s;        /* in seconds; 0: the costs are not known in seconds */
-    uint32_t moves;         /* ranks that change chunk */
-    bool ahead;             /* it had been made before it was needed */
-    double planning_ms;     /* what the caller waited */
+    uint32_t *rank_of_role;       /* [ir workers]; UINT32_MAX: empty */
+    bool *holds;                  /* [ranks * stages] */
+    uint32_t *own;                /* [ranks]; UINT32_MAX: a spare */
+    uint64_t *peak;               /* [ir workers] micro-batches stored at most, as planned */
+    double period;                /* predicted, in the profile's unit, or in units of a forward; */
+    double period_s;              /* in seconds; 0: the costs are not known in seconds */
+    uint32_t moves;               /* ranks that change chunk */
+    bool ahead;                   /* it had been made before it was needed */
+    double planning_ms;           /* what the caller waited */
+    char instead[REPLAN_WHY_MAX]; /* planned with recycle, not with the spec's schedule: why; else empty */
 };
 
 /* `ranks`: places. Reads the profile that the spec names. */
 pawl_code replan_new(const struct spec *spec, uint32_t ranks, bool background, struct replan **out,
                      struct pawl_error *e);
 void replan_free(struct replan *r); /* joins the thread; accepts null */
-/* STAGE_LOST when the candidates are too few: *need says how many more it takes. */
+/* STAGE_LOST when the candidates are too few: *need says how many more it takes. PLAN when no schedule fits
+ * the memory. */
 pawl_code replan_make(struct replan *r, const struct replan_question *q, struct replan_plan **out,
                       uint32_t *need, struct pawl_error *e);
 void replan_plan_free(struct replan_plan *p);

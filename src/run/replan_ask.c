@@ -119,6 +119,28 @@ static pawl_code take(struct pawl_plan *plan, struct replan_answer *out, struct 
     return out->peak != NULL ? ir_check(out->ir, NULL, out->peak, e) : no_memory(e);
 }
 
+/* By the spec's schedule, or by recycle where that has no plan within the memory. */
+static pawl_code make_plan(struct pawl_plan_request *r, struct pawl_plan **plan, char instead[REPLAN_WHY_MAX],
+                           struct pawl_error *e) {
+    struct pawl_error first = {0}, last = {0};
+    pawl_code code = pawl_plan_make(r, plan, &first);
+    if (code == PAWL_PLAN && r->policy != PAWL_POLICY_RECYCLE) {
+        r->policy = PAWL_POLICY_RECYCLE;
+        code = pawl_plan_make(r, plan, &last);
+        if (code == PAWL_OK) memcpy(instead, first.text, REPLAN_WHY_MAX);
+    } else {
+        last = first;
+    }
+    if (code == PAWL_PLAN)
+        return error_set(
+            e, code, 0,
+            "no schedule fits the memory (parallel.memory, or the profile's memory_bytes) with who "
+            "is there: %s: allow more, or start more workers",
+            last.text);
+    if (code != PAWL_OK && e != NULL) *e = last;
+    return code;
+}
+
 pawl_code replan_ask(const struct spec *spec, const struct replan_request *q,
                      const struct replan_budget *budget, struct replan_answer *out, struct pawl_error *e) {
     struct pawl_plan *plan = NULL;
@@ -134,7 +156,7 @@ pawl_code replan_ask(const struct spec *spec, const struct replan_request *q,
     divide(spec, &r);
     pawl_code code = list_dead(q, r.stages, &dead, &r.dead_count, e);
     r.dead = dead;
-    if (code == PAWL_OK) code = pawl_plan_make(&r, &plan, e);
+    if (code == PAWL_OK) code = make_plan(&r, &plan, out->instead, e);
     if (code == PAWL_OK && budget->in_use != NULL && budget->in_use->pipelines == q->pipelines)
         code = time_former(plan, budget->in_use, &out->former, e);
     if (code == PAWL_OK) code = take(plan, out, e);

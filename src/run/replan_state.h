@@ -100,7 +100,8 @@ struct replan_answer {
     uint32_t move_count;
     uint64_t *peak; /* [roles] */
     double period, unit_s;
-    double former; /* period of the plan in use under the same costs; 0: not asked for */
+    double former;                /* period of the plan in use under the same costs; 0: not asked for */
+    char instead[REPLAN_WHY_MAX]; /* recycle in place of the spec's schedule: why; empty: as the spec says */
 };
 pawl_code replan_request_make(const struct replan_cast *cast, const struct replan_costs *costs,
                               struct replan_request *out, struct pawl_error *e);

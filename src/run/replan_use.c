@@ -55,6 +55,7 @@ static pawl_code remember(struct replan *r, const struct replan_plan *p, struct 
     struct replan_cast cast = {.pipelines = p->ir->pipelines, .stages = r->stages};
     struct replan_answer shown = {.ir = p->ir, .peak = p->peak, .period = p->period}, kept;
     cast.rank_of_role = malloc(roles * sizeof *cast.rank_of_role);
+    memcpy(shown.instead, p->instead, sizeof shown.instead);
     if (p->period > 0) shown.unit_s = p->period_s / p->period;
     pawl_code code = cast.rank_of_role != NULL
                          ? replan_answer_copy(&shown, &kept, e)

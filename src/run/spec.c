@@ -108,7 +108,8 @@ const struct spec_field spec_fields[] = {
     OTHER(SPEC_BOOL, parallel, barrier, "false", INPUT,
           "Wait at every step for the decision of all, as synchronous optimizers do."),
     WHOLE(SPEC_U32, parallel, memory, "0", 0, IR_PIPELINES_MAX *IR_MICROBATCHES_MAX, INPUT,
-          "Micro-batches that a worker may store at a time; 0: no limit."),
+          "Micro-batches that a worker may store at a time; 0: no limit. Where the schedule needs more "
+          "after a failure, recycle plans."),
     OTHER(SPEC_TEXT, parallel, profile, "", INPUT,
           "Costs to plan with, a file; empty: emulated.profile, for gpt alike until they are measured."),
     OTHER(SPEC_BOOL, parallel, replan, "true", INPUT,
@@ -138,7 +139,8 @@ const struct spec_field spec_fields[] = {
     WHOLE(SPEC_U32, save, in_flight, "2", 1, CKPT_IN_FLIGHT_MAX, INPUT,
           "Saves under way at once; each holds one more version of the state in memory."),
     WHOLE(SPEC_U32, save, keep, "2", 1, CKPT_KEEP_MAX, INPUT, "Durable steps kept."),
-    WHOLE(SPEC_U32, save, retries, "3", 0, 1000, INPUT, "Further tries when the last save fails."),
+    WHOLE(SPEC_U32, save, retries, "5", 0, 1000, INPUT,
+          "Further tries when the last save fails, after 0.1 s, 0.2 s, 0.4 s, ... 5 s."),
     OTHER(SPEC_TEXT, save, export_dir, "", INPUT,
           "Write the final weights here in the form that transformers opens; empty: no."),
 

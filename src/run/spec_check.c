@@ -260,6 +260,7 @@ pawl_code spec_check(const struct spec *s, struct pawl_error *e) {
     if (code == PAWL_OK && *s->save.export_dir != 0)
         code = check_folder("save.export_dir", s->save.export_dir, e);
     if (code == PAWL_OK) code = check_profiles(s, e);
+    if (code == PAWL_OK) code = spec_check_plan(s, e);
     if (code == PAWL_OK && gpt) code = check_weights(s, e);
     if (code == PAWL_OK && gpt) code = check_data(s, e);
     return code;

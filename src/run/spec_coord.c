@@ -14,6 +14,9 @@
  * from so much below the timeout, at most a tenth, that the verdict stands within the timeout. */
 #define JUDGE_NS 100000000
 
+/* Between the first failed write of the last version and the next try; it grows (coord/saves.c). */
+#define SAVE_PAUSE_NS 100000000
+
 /* An undecided view is fenced this often without any progress before the run gives up. */
 #define IDLE_FENCES_MAX 3u
 
@@ -67,6 +70,7 @@ void spec_coord_config(const struct spec *s, struct coord_config *out) {
                                  .save_every = s->save.every,
                                  .saves_max = s->save.in_flight,
                                  .save_retries = s->save.retries,
+                                 .save_pause_ns = SAVE_PAUSE_NS,
                                  .clip_norm = s->optimizer.clip_norm,
                                  .barrier = s->parallel.barrier,
                                  .start_ns = spec_stall_ns(s, COORD_WORK_COMPILE),

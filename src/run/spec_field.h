@@ -76,6 +76,8 @@ pawl_code spec_field_read(const struct spec_field *field, const struct spec_scal
                           struct pawl_error *e);
 void spec_field_print(const struct spec_field *field, const void *base, struct bytes *out);
 /* What may be written: "a whole number from 1 to 1024". */
+/* spec_plan.c: the schedule has a plan within the memory when everybody is there; PAWL_SPEC. */
+pawl_code spec_check_plan(const struct spec *s, struct pawl_error *e);
 void spec_field_rule(const struct spec_field *field, char *out, size_t size);
 bool spec_field_missing(const struct spec_field *field, const void *base);
 /* Whether the engine of the spec has this field. */

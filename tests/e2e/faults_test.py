@@ -93,6 +93,15 @@ class Faults(RunCase):
         steps = [e["step"] for e in self.events(folder, "step")]
         self.assertEqual(steps, list(range(1, STEPS + 1)))
 
+    def test_a_disk_that_fails_for_a_while_at_the_end_is_tried_until_it_is_well(self):
+        self.inject("disk:1@25:EIO:1")
+
+    def test_a_schedule_that_lacks_memory_after_a_death_gives_way_and_no_bit_changes(self):
+        limits = ("--set", "parallel.schedule=gpipe", "--set", "parallel.memory=3")
+        report, folder, *_ = self.inject("kill:3@9", options=limits)
+        self.assertEqual(report["failures"], 1)
+        self.assertRegex((folder / "log.jsonl").read_text(), r'"instead":\s*"[^"]*the memory limit is 3')
+
     def test_a_disk_that_stays_bad_ends_the_run_trained_but_not_saved_and_the_same_command_goes_on(self):
         folder = self.ends_and_resumes("disk:2@4:EIO", expect=74)
         self.assertEqual(max(e["step"] for e in self.events(folder, "step")), STEPS)
@@ -163,6 +172,8 @@ class Faults(RunCase):
                 last = done.stderr.strip().splitlines()[-1]
                 self.assertIn(fault, last)
                 self.assertIn(word, last)
+        done = self.run_pawl(spec, "--inject", "kill:1@2", "--inject", "kill:1@3", "--inject", "kill:1@2", expect=64)
+        self.assertIn("--inject kill:1@2: given twice", done.stderr)
         self.assertFalse(folder.exists())
 
 

@@ -327,6 +327,7 @@ static void make_faster(struct coord_config *config) {
     config->beat_ns /= FASTER;
     config->suspect_ns /= FASTER;
     config->save_ns /= FASTER;
+    config->save_pause_ns /= FASTER;
     config->join_ns /= FASTER;
     config->need_ns /= FASTER;
     for (int work = 0; work < COORD_WORK_COUNT; work++) config->stall_ns[work] /= FASTER;

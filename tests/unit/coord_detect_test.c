@@ -118,7 +118,8 @@ static void a_busy_rank_without_progress_is_killed_after_stall_ns(void **state) 
     open_running(&s);
     assert_string_equal(script_wait(&s, 20, ALL4, 0x2), "");
     assert_string_equal(script_wait(&s, 1, ALL4, 0x2),
-                        "KILL[1] busy without progress; DIED[1] busy without progress; FENCE view=2");
+                        "KILL[1] busy without progress for failure.stall_s = 20 s; DIED[1] busy without "
+                        "progress for failure.stall_s = 20 s; FENCE view=2");
     script_close(&s);
 }
 

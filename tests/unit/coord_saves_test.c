@@ -179,6 +179,28 @@ static void a_failed_write_of_the_last_version_is_tried_again_a_limited_number_o
     script_close(&s);
 }
 
+/* A disk that is full for a moment outlasts tries at once. */
+static void each_retry_of_the_last_version_comes_after_a_longer_pause(void **state) {
+    (void)state;
+    static const uint32_t pauses[] = {1, 2, 4, 8, 16, 32, 50, 50};
+    const uint32_t count = sizeof pauses / sizeof pauses[0];
+    struct script s;
+    struct coord_config config = script_config(1, 1, 1);
+    config.save_retries = count;
+    config.save_pause_ns = SECOND;
+    script_open(&s, config);
+    script_start(&s);
+    script_tick(&s);
+    script_iterate(&s, 0, 2.0);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_string_equal(script_saved(&s, 0, 1, 0, 1, false), "FORGET v=1");
+        assert_string_equal(script_wait(&s, pauses[i], 1, 0), "SAVE[0] v=1 0/1");
+    }
+    assert_string_equal(script_saved(&s, 0, 1, 0, 1, false),
+                        "FORGET v=1; STOP IO: the last version could not be saved");
+    script_close(&s);
+}
+
 static void failed_writes_of_other_versions_do_not_stop_the_run(void **state) {
     (void)state;
     struct script s;
@@ -388,6 +410,7 @@ int main(void) {
         cmocka_unit_test(the_last_version_waits_for_room),
         cmocka_unit_test(the_last_version_is_saved_again_in_new_parts_after_a_death),
         cmocka_unit_test(a_failed_write_of_the_last_version_is_tried_again_a_limited_number_of_times),
+        cmocka_unit_test(each_retry_of_the_last_version_comes_after_a_longer_pause),
         cmocka_unit_test(failed_writes_of_other_versions_do_not_stop_the_run),
         cmocka_unit_test(durability_of_the_last_version_finishes_even_during_a_fence),
         cmocka_unit_test(stopping_ends_at_the_result_of_the_current_iteration),

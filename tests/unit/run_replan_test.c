@@ -73,6 +73,47 @@ static void who_has_the_chunk_already_is_who_moves(void **state) {
     run_close(&plain);
 }
 
+/* gpipe stores a whole batch: with a peer's besides that is more than there is room for. */
+static void a_schedule_that_does_not_fit_any_more_gives_way_to_recycle_until_it_does(void **state) {
+    (void)state;
+    static const enum pawl_policy own_order[] = {PAWL_POLICY_GPIPE, PAWL_POLICY_ZB_H2};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct spec spec = spec_of(2, 3, 4, own_order[i]);
+        struct run r;
+        spec.parallel.memory = 4;
+        run_open(&r, spec, i == 1);
+        assert_string_equal(fence(&r)->instead, "");
+        dies(&r, 4);
+        const struct replan_plan *plan = fence(&r);
+        if (strstr(plan->instead, "the memory limit is 4") == NULL) fail_msg("\"%s\"", plan->instead);
+        for (uint32_t w = 0; w < 6; w++) assert_in_range(plan->peak[w], 0, 4);
+        plan = fence(&r); /* the same roles: the plan stays, and so does why */
+        assert_string_not_equal(plan->instead, "");
+        r.there[4] = true;
+        assert_string_equal(fence(&r)->instead, "");
+        run_close(&r);
+    }
+}
+
+/* Devices too small for the weights of a stage. */
+static void where_no_schedule_fits_the_memory_the_setting_and_the_need_are_named(void **state) {
+    (void)state;
+    struct spec spec = spec_of(2, 2, 4, PAWL_POLICY_GPIPE);
+    struct run r;
+    struct pawl_error e = {0};
+    struct replan_plan *plan = NULL;
+    uint32_t need = 0;
+    run_open(&r, spec, false);
+    r.replan->costs.profile->memory_bytes = 1000;
+    for (uint32_t s = 0; s < 2; s++) r.replan->costs.profile->stage[s].state_bytes = 1001;
+    for (uint32_t s = 0; s < 2; s++) r.replan->costs.profile->stage[s].activation_bytes = 1;
+    struct replan_question q = question_of(&r);
+    assert_int_equal(replan_make(r.replan, &q, &plan, &need, &e), PAWL_PLAN);
+    assert_non_null(strstr(e.text, "parallel.memory"));
+    assert_non_null(strstr(e.text, "take 1001 bytes of a memory of 1000"));
+    run_close(&r);
+}
+
 static void a_stage_that_lost_all_gets_somebody(void **state) {
     (void)state;
     for (int policy = 0; policy < PAWL_POLICY_COUNT; policy++) {
@@ -367,6 +408,8 @@ int main(void) {
         cmocka_unit_test(a_rank_keeps_its_role_when_another_dies),
         cmocka_unit_test(what_a_stage_lacks_is_evened_out_by_moves),
         cmocka_unit_test(who_has_the_chunk_already_is_who_moves),
+        cmocka_unit_test(a_schedule_that_does_not_fit_any_more_gives_way_to_recycle_until_it_does),
+        cmocka_unit_test(where_no_schedule_fits_the_memory_the_setting_and_the_need_are_named),
         cmocka_unit_test(a_stage_that_lost_all_gets_somebody),
         cmocka_unit_test(too_few_say_how_many_more_it_takes),
         cmocka_unit_test(a_rank_that_is_missing_at_the_start_leaves_its_own_role_empty),

@@ -59,6 +59,7 @@ static void the_coordinator_gets_what_the_spec_says(void **state) {
     assert_int_equal(c.save_every, 5);
     assert_int_equal(c.saves_max, 4);
     assert_int_equal(c.save_retries, 9);
+    assert_int_equal(c.save_pause_ns, 100000000);
     assert_true(c.clip_norm == 2 && c.barrier);
     assert_true(c.start_ns > 0 && c.join_ns > 0 && c.save_ns > 0 && c.idle_fences_max > 0);
 }

@@ -321,6 +321,8 @@ static void fields_that_do_not_fit_together_are_refused(void **state) {
     REFUSES("run.steps is 9007199254740992", "run.steps=9007199254740992", "parallel.microbatches=16384",
             "parallel.pipelines=4096", "parallel.batch=65536");
     REFUSES("net.transport is \"tcp sm\"", "net.transport=tcp sm");
+    REFUSES("parallel.memory is 3, but parallel.schedule gpipe stores up to 4 micro-batches: use at least 4",
+            "parallel.stages=3", "parallel.microbatches=4", "parallel.schedule=gpipe", "parallel.memory=3");
     REFUSES("net.transport: transport posix is shared memory", "net.transport=tcp,posix");
     REFUSES("run.dir is missing", "run.dir=");
     REFUSES("data.path is missing", "data.path=");
