@@ -240,6 +240,25 @@ class Attend(RunCase):
         self.assertFalse((folder / "STOP").exists())
         self.go_on_and_compare(spec, folder)
 
+    def test_a_stop_while_a_stage_is_lost_ends_at_the_durable_step_and_makes_every_store_durable(self):
+        spec, folder = self.spec(steps=OPEN, pipelines=1, microbatches=6, timeout=4, failure=", restarts: 1")
+        run = self.start(spec, "--quiet")
+        self.await_event(run, folder, "durable")
+        coordinator = self.status(folder)["coordinator_pid"]
+        os.kill(coordinator, signal.SIGSTOP)
+        self.kill(folder, 1)
+        before = {log: log.stat().st_ino for log in folder.glob("store/rank-0000/commit-*.log")}
+        self.command("stop", folder)
+        os.kill(coordinator, signal.SIGCONT)
+        self.finish(run)
+        got = self.report(folder)
+        self.assertEqual(got["final_step"], got["last_durable_step"])
+        self.assertEqual(len(self.events(folder, "restored")), 1)
+        self.assertGreater(len(before), 0)
+        for log, inode in before.items():  # what makes it durable is a copy: the worker that lived wrote none
+            self.assertNotEqual(log.stat().st_ino, inode, log)
+        self.go_on_and_compare(spec, folder)
+
     def test_the_stop_command_does_the_same(self):
         spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
