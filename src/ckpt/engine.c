@@ -78,14 +78,19 @@ static void finish(struct ckpt *c) {
     }
 }
 
+/* Asked after the requests were taken: a stop that comes later is news that nothing sleeps over. */
+static bool is_stopped(struct ckpt *c) {
+    pthread_mutex_lock(&c->mutex);
+    bool stop = c->stop;
+    pthread_mutex_unlock(&c->mutex);
+    return stop;
+}
+
 static void *thread_main(void *arg) {
     struct ckpt *c = arg;
     for (;;) {
-        pthread_mutex_lock(&c->mutex);
-        bool stop = c->stop;
-        pthread_mutex_unlock(&c->mutex);
-        if (stop) break;
         engine_take_requests(c);
+        if (is_stopped(c)) break;
         if (!engine_pump(c)) engine_sleep(c, INT64_MAX);
     }
     finish(c);

@@ -222,12 +222,25 @@ static pawl_code add_random(struct inject_set *set, const char *text, const stru
     return inject_draw(set, seed, rate, limits, e);
 }
 
+/* A fault that struck is known by its text alone: of two that are alike one would be waited for in vain. */
+static pawl_code check_new(const char *const *texts, uint32_t index, struct pawl_error *e) {
+    for (uint32_t i = 0; i < index; i++)
+        if (strcmp(texts[i], texts[index]) == 0)
+            return error_set(
+                e, PAWL_ARGUMENT, 0,
+                "--inject %s: given twice, and each fault strikes once: name another step or point",
+                texts[index]);
+    return PAWL_OK;
+}
+
 pawl_code inject_set_open(const char *const *texts, uint32_t count, const struct inject_limits *limits,
                           struct inject_set *out, struct pawl_error *e) {
     *out = (struct inject_set){.count = 0};
     pawl_code code = PAWL_OK;
     for (uint32_t i = 0; i < count && code == PAWL_OK; i++) {
         struct inject one;
+        code = check_new(texts, i, e);
+        if (code != PAWL_OK) break;
         if (strncmp(texts[i], "random", 6) == 0) {
             code = add_random(out, texts[i], limits, e);
             continue;

@@ -149,9 +149,13 @@ static void tell_wait(struct client *c, int64_t hold_ns, int64_t now_ns) {
     char text[160];
     if (c->waiting) return;
     c->waiting = true;
-    snprintf(text, sizeof text,
-             "every empty place is held off, because workers died there soon after they came: waiting %.1f s",
-             (double)(hold_ns - now_ns) / 1e9);
+    if (hold_ns > now_ns)
+        snprintf(
+            text, sizeof text,
+            "every empty place is held off, because workers died there soon after they came: waiting %.1f s",
+            (double)(hold_ns - now_ns) / 1e9);
+    else
+        snprintf(text, sizeof text, "the run looks for the step to go back to: waiting until it is found");
     say(c, &(struct admin_frame){.kind = ADMIN_WAIT, .text = text});
 }
 

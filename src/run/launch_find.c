@@ -25,7 +25,8 @@ struct launch_find {
     const struct spec *spec;
     const uint8_t *run_id;
     uint64_t below; /* only steps strictly below */
-    bool *alive;    /* [ranks] whose stores are in use: their owners settle them */
+    bool *alive;    /* [ranks] whose stores are in use: their owners settle them when they open them. Nobody
+                       takes a place that was empty when the look began until it is over (find_holds) */
     uint32_t ranks;
     bool needs_one; /* nothing found is an error */
     /* the answer */
@@ -260,6 +261,11 @@ void find_begin(struct launch *l, uint64_t view) {
     if (code != PAWL_OK) answer(l, view, code, e.text);
 }
 
+bool find_holds(const struct launch *l, uint32_t rank) {
+    const struct launch_find *f = l->find;
+    return f != NULL && f->running && !f->alive[rank];
+}
+
 void find_done(struct launch *l) {
     struct launch_find *f = l->find;
     uint64_t count;
@@ -275,6 +281,7 @@ void find_done(struct launch *l) {
     say(l, f);
     if (f->code == PAWL_OK) take(l, f);
     answer(l, f->view, f->code, f->error.text);
+    places_tick(l, clock_now_ns()); /* the places it held */
 }
 
 void find_close(struct launch *l) {

@@ -148,6 +148,7 @@ static void tell_lost(struct launch *l, uint32_t rank, const char *why, bool sil
 static void note_died(struct launch *l, const struct coord_action *a) {
     const struct launch_worker *w = &l->workers[a->rank];
     bool silent = !w->gone && w->process.pid > 0; /* declared dead while its process is there */
+    if (w->unknown == 0) l->workers[a->rank].lost = true;
     tell_lost(l, a->rank, a->why != NULL && a->why[0] != 0 ? a->why : "no reason known", silent);
 }
 

@@ -33,7 +33,7 @@ static void tell_held(struct launch *l, uint32_t rank, int64_t pause_ns) {
 /* Whether it is to be started again by itself. */
 static bool respawns(const struct launch *l, const struct launch_worker *w) {
     if (w->spoiled && !l->stopping) return true; /* each time an older step is tried: that ends */
-    return !w->left && !w->leaving && !l->stopping && w->respawned < l->spec.failure.respawn;
+    return !w->left && !w->leaving && !w->replaced && !l->stopping && w->respawned < l->spec.failure.respawn;
 }
 
 void places_exited(struct launch *l, uint32_t rank) {
@@ -58,8 +58,9 @@ uint32_t places_free(const struct launch *l, int64_t now_ns, int64_t *hold_ns) {
     for (uint32_t r = 0; r < l->ranks; r++) {
         const struct launch_worker *w = &l->workers[r];
         if (!is_empty(l, r) || w->due) continue;
-        if (w->hold_ns <= now_ns) return r;
-        if (*hold_ns == 0 || w->hold_ns < *hold_ns) *hold_ns = w->hold_ns;
+        if (w->hold_ns <= now_ns && !find_holds(l, r)) return r;
+        int64_t until = w->hold_ns > now_ns ? w->hold_ns : now_ns;
+        if (*hold_ns == 0 || until < *hold_ns) *hold_ns = until;
     }
     return LAUNCH_NONE;
 }
@@ -81,33 +82,54 @@ static bool may_start(const struct launch *l) {
     return l->need_starts < l->spec.failure.restarts * spec_ranks(&l->spec);
 }
 
-/* Up to as many as the run began with. */
+uint32_t places_live(const struct launch *l) {
+    uint32_t there = 0;
+    for (uint32_t r = 0; r < l->ranks; r++) {
+        const struct launch_worker *w = &l->workers[r];
+        there += !is_empty(l, r) && !w->gone && !w->lost && !w->leaving;
+    }
+    return there;
+}
+
+/* Up to as many as the run began with. One that hangs is missing though its process is still there. */
 static uint32_t missing(const struct launch *l) {
-    uint32_t there = 0, start = spec_ranks(&l->spec);
-    for (uint32_t r = 0; r < l->ranks; r++)
-        there += !is_empty(l, r) && !l->workers[r].gone && !l->workers[r].leaving;
+    uint32_t there = places_live(l), start = spec_ranks(&l->spec);
     return there < start ? start - there : 0;
 }
 
+/* What is started now is for one that hangs, if there is one: respawn is not to start it twice. */
+static void replace_lost(struct launch *l) {
+    for (uint32_t r = 0; r < l->ranks; r++) {
+        struct launch_worker *w = &l->workers[r];
+        if (!w->lost || w->replaced || is_empty(l, r)) continue;
+        w->replaced = true;
+        return;
+    }
+}
+
+/* Nobody else asks again: what cannot be started now, or dies before the GO, is looked at by every tick. */
 static void fill(struct launch *l, int64_t now_ns) {
     int64_t hold_ns;
     while (l->filling && missing(l) > 0 && may_start(l) && !l->over) {
         uint32_t rank = places_free(l, now_ns, &hold_ns);
-        if (rank == LAUNCH_NONE) return; /* held off: the next tick looks again */
+        if (rank == LAUNCH_NONE) return; /* taken, or held off */
         l->need_starts++;
+        replace_lost(l);
         start(l, rank, "too few workers are left");
     }
-    l->filling = false;
 }
 
 void places_need(struct launch *l, uint32_t count, const char *why) {
     uint32_t wanted = missing(l);
+    bool told = l->filling;
     l->filling = true;
     struct json *j = progress_begin(l->progress, "need");
     json_i64(j, "workers", count);
     json_text(j, "why", why);
-    if (wanted == 0)
-        progress_end(l->progress, NULL); /* they are on their way */
+    if (wanted == 0 && told)
+        progress_end(l->progress, NULL);
+    else if (wanted == 0)
+        progress_end(l->progress, "%s: waiting for those that are starting", why);
     else if (may_start(l))
         progress_end(l->progress, "%s: starting %u", why, wanted);
     else
@@ -119,7 +141,7 @@ void places_need(struct launch *l, uint32_t count, const char *why) {
 void places_tick(struct launch *l, int64_t now_ns) {
     for (uint32_t r = 0; r < l->ranks && !l->over; r++) {
         struct launch_worker *w = &l->workers[r];
-        if (!w->due || now_ns < w->hold_ns) continue;
+        if (!w->due || now_ns < w->hold_ns || find_holds(l, r)) continue;
         w->due = false;
         if (!is_empty(l, r) || l->stopping) continue;
         w->respawned += !w->spoiled;

@@ -55,6 +55,8 @@ struct launch_worker {
     bool leaving;
     bool left;                /* was sent LEAVE: its end is none that matters */
     bool finishing;           /* was sent FINISH */
+    bool lost;                /* the coordinator has given it up; the process may still be there */
+    bool replaced;            /* lost, and another one was started for it while its process was there */
     bool missed;              /* was a member when it ended, and no coordinator has noticed */
     bool spoiled;             /* failed because of what it was to load, not by itself */
     int64_t linger_ns;        /* gone: is ended by force from then on */
@@ -137,7 +139,8 @@ struct launch {
     bool restoring;       /* a step was asked for, and no GO passed on since */
     uint32_t restores;    /* returns to a durable step without a newer one in between */
     uint64_t restores_at; /* newest durable step at the last of them */
-    bool filling;         /* the coordinator has too few: places up to the number of the start are filled */
+    bool filling; /* the coordinator has too few, until a GO: places up to the number of the start are filled
+                   */
     uint32_t need_starts; /* started for that since the last decided step */
     /* counting */
     int64_t first_go_ns, train_ns;
@@ -192,13 +195,17 @@ void relay_tick(struct launch *l, int64_t now_ns);
 void places_exited(struct launch *l, uint32_t rank); /* a place became empty */
 void places_need(struct launch *l, uint32_t count, const char *why);
 void places_tick(struct launch *l, int64_t now_ns);
-/* An empty place for somebody who joins; LAUNCH_NONE: none, or held off until *hold_ns (0: none at all). */
+uint32_t places_live(const struct launch *l); /* workers that take part, or will */
+/* An empty place for somebody who joins; LAUNCH_NONE: none, or held off until *hold_ns (0: none at all;
+ * not later than now_ns: until the stores have been looked at). */
 uint32_t places_free(const struct launch *l, int64_t now_ns, int64_t *hold_ns);
 
 /* launch_find.c */
 pawl_code find_first(struct launch *l, uint64_t below, struct pawl_error *e); /* blocks; nobody runs yet */
 void find_begin(struct launch *l, uint64_t view);                             /* answers with LINK_FOUND */
 void find_done(struct launch *l);
+/* A look under way settles the store of this place: whoever took it now would find it locked, or lock it. */
+bool find_holds(const struct launch *l, uint32_t rank);
 void find_close(struct launch *l);
 
 /* launch_stop.c */

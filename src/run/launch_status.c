@@ -7,7 +7,7 @@
 #include "base/clock.h"
 
 static const char *state_name(const struct launch_worker *w) {
-    if (w->gone) return "lost";
+    if (w->gone || w->lost) return "lost";
     if (w->left) return "left";
     if (w->leaving) return "leaving";
     if (!w->ready) return "starting";
@@ -50,6 +50,7 @@ void status_json(const struct launch *l, struct bytes *out) {
     }
     json_u64(&j, "view", l->relay.view);
     json_bool(&j, "stopping", l->stopping);
+    json_bool(&j, "waiting", l->filling);
     json_i64(&j, "places", l->ranks);
     json_i64(&j, "live", tell_live(l));
     json_i64(&j, "launcher_pid", getpid());
@@ -84,7 +85,8 @@ void status_text(const struct launch *l, struct bytes *out) {
                      age_s(l->durable_ns, now));
     else
         bytes_printf(out, "nothing durable, ");
-    bytes_printf(out, "%u workers in %u places%s\n", tell_live(l), l->ranks, l->stopping ? ", ending" : "");
+    bytes_printf(out, "%u workers in %u places%s%s\n", tell_live(l), l->ranks,
+                 l->filling ? ", waiting for workers: too few are left" : "", l->stopping ? ", ending" : "");
     bytes_printf(out, "rank      pid  state     role    phase    what   progress before\n");
     for (uint32_t r = 0; r < l->ranks; r++)
         if (l->workers[r].process.pid > 0) put_row(l, r, now, out);

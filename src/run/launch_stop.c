@@ -76,6 +76,9 @@ void stop_tick(struct launch *l, int64_t now_ns) {
         bool removed = unlink(path) == 0;
         stop_begin(l, removed ? "the stop file" : "the stop file, which cannot be removed");
     }
+    /* With a durable step the coordinator ends the run there. */
+    if (l->stopping && l->filling && !l->has_durable && places_live(l) == 0 && !l->over)
+        end_now(l, PAWL_CANCELLED, "told to end, and no worker is left to save the next step");
     if (l->stopping && now_ns > l->stop_end_ns && !l->over)
         end_now(l, PAWL_CANCELLED, "told to end, and the grace (failure.grace_s) is over");
 }

@@ -36,7 +36,7 @@ static void passed_go(struct launch *l, const struct message *m, const uint32_t 
     if (l->first_go_ns == 0) l->first_go_ns = clock_now_ns();
     if (!l->going || l->restoring) l->since_ns = clock_now_ns();
     l->going = true;
-    l->restoring = false;
+    l->restoring = l->filling = false;
     outage_goes(l);
     struct json *j = progress_begin(l->progress, "go");
     json_i64(j, "view", (int64_t)m->view);

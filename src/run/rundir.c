@@ -127,7 +127,10 @@ static pawl_code make_parents(const char *path, struct pawl_error *e) {
 pawl_code rundir_open(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
     *d = (struct rundir){0};
     pawl_code code = make_parents(spec->run.dir, e);
-    if (code == PAWL_OK) code = store_open(spec->run.dir, STORE_PLAIN, false, &d->store, NULL, e);
+    if (code == PAWL_OK) {
+        code = store_open(spec->run.dir, STORE_PLAIN, false, &d->store, NULL, e);
+        if (code == PAWL_BUSY) error_wrap(e, "a run is going on there");
+    }
     if (code == PAWL_OK) code = load_run(d, spec, e);
     if (code != PAWL_OK) rundir_close(d);
     return code;

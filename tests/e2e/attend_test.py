@@ -2,9 +2,11 @@
 
 Standard library only. Needs PAWL_BUILD_DIR."""
 
+import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -294,7 +296,78 @@ class Attend(RunCase):
         self.assertGreaterEqual(others.count("(main)"), 3)
         self.assertFalse((folder / ".stacks").exists())
 
+    def test_where_the_only_replica_of_a_stage_hangs_another_worker_is_started_in_its_place(self):
+        shape = dict(pipelines=1, microbatches=6, timeout=1)
+        for respawn in (0, 1):
+            spec, folder = self.spec(steps=OPEN, failure=f", wait_s: 200, respawn: {respawn}", **shape)
+            run = self.start(spec, "--inject", "stop:1@5:1000")
+            self.await_event(run, folder, "worker_exit")
+            self.await_event(run, folder, "restored")
+            self.await_step(run, folder, self.status(folder)["step"] + 100)
+            got = self.end_and_compare(run, folder, **shape)
+            self.assertEqual((got["restores"], got["failures"]), (1, 1))
+            self.assertEqual(len(self.events(folder, "worker_started")), 1, "started twice for one that hung")
+            self.assertIn("too few workers are left", self.errors)
+
+    def test_where_every_worker_hangs_at_once_others_are_started(self):
+        spec, folder = self.spec(steps=OPEN, timeout=1, failure=", wait_s: 200")
+        run = self.start(spec, "--quiet")
+        self.await_event(run, folder, "durable")
+        for worker in self.status(folder)["workers"]:
+            os.kill(worker["pid"], signal.SIGSTOP)
+        self.await_event(run, folder, "restored")
+        self.await_that(run, lambda: self.events(folder, "step")[-1]["live"] == 4)
+        got = self.end_and_compare(run, folder, timeout=1)
+        self.assertEqual(got["failures"], 4)
+
     # ---- a stage without a replica
+
+    def test_a_damaged_newest_step_is_walked_back_from_and_nobody_fights_over_a_store(self):
+        spec, folder = self.spec(steps=8)
+        self.run_pawl(spec)
+        shutil.copytree(folder, self.root / "whole")
+        for _ in range(5):
+            shutil.rmtree(folder)
+            shutil.copytree(self.root / "whole", folder)
+            for slot in self.newest_slots(folder):
+                self.flip(slot)
+            self.run_pawl(spec, "--steps", "12")
+            self.assertEqual([e["step"] for e in self.events(folder, "walk_back")], [8])
+            self.assertEqual({e["code"] for e in self.events(folder, "worker_failed")}, {"CORRUPT"})
+            self.same_weights(folder, steps=12)
+
+    def test_a_run_that_has_no_worker_and_nothing_durable_ends_at_once_when_told_to(self):
+        spec, folder = self.spec(steps=OPEN, every=0, pipelines=1, microbatches=6,
+                                 failure=", restarts: 1, wait_s: 200, grace_s: 200")
+        run = self.start(spec)
+        self.await_step(run, folder, 1)
+        while not self.waits_without_workers(run, folder):
+            for worker in self.status(folder)["workers"]:
+                try:
+                    os.kill(worker["pid"], signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # by the round before
+        self.assertIn("waiting for workers: too few are left", self.command("status", folder).stdout)
+        run.send_signal(signal.SIGTERM)
+        errors = self.finish(run, expect=75)
+        self.assertRegex(errors, r"waiting 200 s for pawl join")
+        self.assertIn("no worker is left to save the next step; nothing is durable yet", errors.splitlines()[-1])
+
+    def waits_without_workers(self, run, folder):
+        self.assertIsNone(run.poll())
+        now = self.status(folder)
+        return now["waiting"] and not now["workers"] and len(self.events(folder, "worker_exit")) == 4
+
+    def newest_slots(self, folder):
+        info = json.loads(self.command("ckpt", "info", folder, "--json").stdout)
+        return [pathlib.Path(p["store"]) / p["file"] for p in info["parts"]]
+
+    def flip(self, slot):
+        with open(slot, "r+b") as f:
+            f.seek(-64, os.SEEK_END)
+            byte = f.read(1)
+            f.seek(-64, os.SEEK_END)
+            f.write(bytes([byte[0] ^ 1]))
 
     def test_a_stage_wiped_out_is_restored_and_what_was_lost_is_said(self):
         spec, folder = self.spec(steps=90, every=40)
@@ -364,7 +437,7 @@ class Attend(RunCase):
     def test_status_shows_who_is_there_and_since_when_nobody_got_on(self):
         spec, folder = self.spec(steps=100000)
         run = self.start(spec, "--quiet")
-        self.await_step(run, folder, 2)
+        self.await_event(run, folder, "durable")
         state = self.status(folder)
         self.assertEqual((state["steps"], state["places"], state["live"]), (100000, 8, 4))
         self.assertEqual([w["rank"] for w in state["workers"]], [0, 1, 2, 3])

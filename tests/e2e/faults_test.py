@@ -163,6 +163,8 @@ class Faults(RunCase):
                 last = done.stderr.strip().splitlines()[-1]
                 self.assertIn(fault, last)
                 self.assertIn(word, last)
+        done = self.run_pawl(spec, "--inject", "kill:1@2", "--inject", "kill:1@3", "--inject", "kill:1@2", expect=64)
+        self.assertIn("--inject kill:1@2: given twice", done.stderr)
         self.assertFalse(folder.exists())
 
 

@@ -302,7 +302,7 @@ class Train(RunCase):
             while not (folder / "log.jsonl").exists():
                 self.assertIsNone(run.poll())
                 time.sleep(0.01)
-            self.refused(spec, code=75, words=(str(folder),))
+            self.refused(spec, code=75, words=("a run is going on there", str(folder)))
         finally:
             run.kill()
             run.wait()

@@ -300,6 +300,20 @@ static void a_wait_ends_with_news_and_with_its_time(void **state) {
     }
 }
 
+/* The order to end comes at every moment of the engine's thread: as it starts, takes what it was told, or is
+ * about to sleep. Slept over, it would make the test hang. */
+static void an_engine_hears_that_it_ends_whatever_its_thread_does(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < 4000; i++) {
+        struct rig r;
+        rig_open(&r, 1, 1, 1, true);
+        ckpt_durable(r.engine, 1);
+        for (unsigned spin = 0; spin < i % 64 * 8; spin++) (void)ckpt_progress(r.engine);
+        ckpt_wake(r.engine);
+        rig_close(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_save_given_up_leaves_its_slot_to_the_next),
@@ -311,6 +325,7 @@ int main(void) {
         cmocka_unit_test(a_wake_from_any_thread_ends_the_wait),
         cmocka_unit_test(a_wake_is_kept_for_the_next_wait),
         cmocka_unit_test(a_wait_ends_with_news_and_with_its_time),
+        cmocka_unit_test(an_engine_hears_that_it_ends_whatever_its_thread_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
