@@ -359,6 +359,7 @@ const bool *coord_members(const struct coord *c) { return c->members; }
 const bool *coord_candidates(const struct coord *c) { return c->candidates; }
 const bool *coord_has_state(const struct coord *c) { return c->has_state; }
 const struct coord_pair *coord_pairs(const struct coord *c) { return c->pairs; }
+bool coord_is_held(const struct coord *c, uint32_t chunk) { return c->chunks[chunk].held; }
 uint64_t coord_view(const struct coord *c) { return c->view; }
 uint64_t coord_final(const struct coord *c) { return c->final; }
 

@@ -53,7 +53,8 @@
  *       LOAD         from the durable step (or made anew at step 0)
  *       KEEP_WORK    besides: the contributions in its sums are of the iteration that starts and count
  *     A chunk whose G_v is held, in a GO that does not settle, needs no contribution any more: all its pairs
- *     have or fetch G_v and report it again; none of them has KEEP_WORK.
+ *     have or fetch G_v and report it again; none of them has KEEP_WORK. A redo, and a fence at the last
+ *     version with G_v of all chunks held, drop every G_v instead.
  * A source need not be a pair of the new view: who moves away or leaves keeps what it has (and settles it),
  * to be fetched from, until all pairs have reported. A gradient of another shift than GO's is dropped (redo).
  * A rank that dies meanwhile starts the fence again with the next view; answers of older views are ignored.
@@ -299,6 +300,9 @@ const bool *
 coord_candidates(const struct coord *c); /* [ranks] for PLAN: members that answered, less those that leave */
 const bool *coord_has_state(const struct coord *c); /* [ranks * chunks] for PLAN: has the final version */
 const struct coord_pair *coord_pairs(const struct coord *c); /* [ranks * chunks] of the last GO */
+/* Of the last GO: it does not settle, and all pairs of the chunk have or fetch the gradient of the iteration
+ * that starts. Answers to the fence do not say so: held gradients may have been dropped (redo, the end). */
+bool coord_is_held(const struct coord *c, uint32_t chunk);
 uint64_t coord_view(const struct coord *c);
 uint64_t coord_final(const struct coord *c);                  /* newest final version */
 bool coord_durable(const struct coord *c, uint64_t *version); /* false: none in this run of the process */

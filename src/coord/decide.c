@@ -42,7 +42,10 @@ bool coord_report_enter(struct coord *c, uint32_t chunk, const struct coord_repo
 void coord_reports_clear(struct coord *c) {
     size_t pairs = (size_t)c->config.ranks * c->config.chunks;
     for (size_t pair = 0; pair < pairs; pair++) c->holdings[pair].reported = false;
-    for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++) c->chunks[chunk] = (struct coord_chunk){0};
+    for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++) {
+        struct coord_chunk *s = &c->chunks[chunk];
+        *s = (struct coord_chunk){.held = s->held};
+    }
 }
 
 struct coord_outcome coord_judge(const struct coord *c) {

@@ -84,7 +84,7 @@ uint64_t coord_digest(const struct coord *c) {
     for (uint32_t rank = 0; rank < c->config.ranks; rank++) add_rank(&digest, c, rank);
     for (size_t pair = 0; pair < pairs; pair++) add_pair(&digest, c, pair);
     for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++) {
-        add(&digest, c->chunks[chunk].known);
+        add(&digest, (uint64_t)c->chunks[chunk].held << 1 | (uint64_t)c->chunks[chunk].known);
         add_report(&digest, &c->chunks[chunk].report);
     }
     for (size_t i = 0; i < c->save_count; i++) add_save(&digest, c, &c->saves[i]);

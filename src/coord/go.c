@@ -60,6 +60,8 @@ static void fill_pairs(struct coord *c, const bool *holds, const uint32_t *own,
     size_t pairs = (size_t)c->config.ranks * c->config.chunks;
     for (size_t pair = 0; pair < pairs; pair++)
         c->pairs[pair] = (struct coord_pair){.held = holds[pair], .source = COORD_NOBODY};
+    for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++)
+        c->chunks[chunk].held = !go->restore && !go->settle && c->chunks[chunk].known;
     for (uint32_t rank = 0; rank < c->config.ranks; rank++) {
         c->ranks[rank].own = own[rank];
         for (uint32_t chunk = 0; chunk < c->config.chunks; chunk++) fill_pair(c, rank, chunk, go);

@@ -81,6 +81,7 @@ struct coord_holding { /* of a pair: what its rank answered to this view's fence
 
 struct coord_chunk {
     bool known; /* some pair reported since the last GO or decision */
+    bool held;  /* in the last GO: all its pairs have or fetch the gradient of the iteration that starts */
     struct coord_report report;
 };
 

@@ -24,9 +24,6 @@ void conduct_claim_enter(struct conduct *c, uint32_t rank, const struct fenced *
         if (p->pair.chunk >= c->chunks) continue; /* the coordinator refuses it */
         struct conduct_claim *claim = &c->claims[(uint64_t)rank * c->chunks + p->pair.chunk];
         claim->known = true;
-        claim->version = p->pair.version;
-        claim->has_report = p->pair.has_report;
-        claim->shift = f->shift;
         claim->work = p->pair.work;
         claim->total = p->total;
         bytes_clear(&claim->bits);
@@ -43,17 +40,6 @@ static uint64_t count_bits(const uint8_t *bits, size_t size) {
     for (size_t i = 0; i < size; i++)
         for (unsigned v = bits[i]; v != 0; v &= v - 1) count++;
     return count;
-}
-
-/* Chunks whose gradient of the iteration that starts is held by somebody need nothing more. One that was made
- * with other exponents is worth nothing: it overflowed, and the iteration is done again. */
-static void find_held(const struct conduct *c, const struct go *go, bool *held) {
-    const bool *members = coord_members(c->coord);
-    for (uint64_t i = 0; i < (uint64_t)c->ranks * c->chunks && !go->settle && !go->restore; i++) {
-        const struct conduct_claim *claim = &c->claims[i];
-        bool good = claim->known && claim->has_report && claim->version == go->version;
-        if (good && claim->shift == go->shift && members[i / c->chunks]) held[i % c->chunks] = true;
-    }
 }
 
 /* Adds what a pair has to its chunk's row; false: another pair has some of it too. */
@@ -138,7 +124,9 @@ pawl_code conduct_salvage(struct conduct *c, struct go *go, struct conduct_salva
         free(held);
         return error_set(e, PAWL_MEMORY, 0, "no memory for what is done of %u chunks", go->chunks);
     }
-    find_held(c, go, held);
+    /* The coordinator says which gradients are held: where it dropped them they are made again, though
+     * somebody answered that it had them. */
+    for (uint32_t k = 0; k < c->chunks; k++) held[k] = coord_is_held(c->coord, k);
     out->refused = add_claims(c, go, held);
     if (out->refused != NULL) drop_work(go);
     for (uint32_t k = 0; k < c->chunks; k++)

@@ -10,11 +10,8 @@
 /* What a pair said in its answer to the fence under way. */
 struct conduct_claim {
     bool known;
-    uint64_t version;
-    bool has_report; /* it holds the reduced gradient of iteration `version` */
-    int32_t shift;   /* which was made with these exponents */
-    uint64_t work;   /* iteration its sums are of; COORD_NO_WORK */
-    uint64_t total;  /* micro-batches of that iteration */
+    uint64_t work;  /* iteration its sums are of; COORD_NO_WORK */
+    uint64_t total; /* micro-batches of that iteration */
     struct bytes bits;
 };
 

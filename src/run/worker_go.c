@@ -31,7 +31,7 @@ static pawl_code take_go(struct worker *w, const struct message *m, struct go *g
 }
 
 /* The chunk's gradient of the iteration that starts is held by all its pairs, or fetched: everything is done,
- * and nobody keeps sums of it. */
+ * and nobody keeps sums of it. Were it not held, whoever did something would keep its sums. */
 static bool is_reduced(const struct go *g, uint32_t chunk) {
     if (g->done == NULL || g->settle) return false;
     for (uint32_t m = 0; m < g->plan->total; m++)

@@ -294,6 +294,33 @@ static void nothing_is_kept_of_an_iteration_that_is_done_again_with_other_expone
     world_end(&w);
 }
 
+/* The run is to end at version 1, which is made; its ranks went on and have all gradients of iteration 1 when
+ * one dies. There is no version 2, so the gradients are dropped: what was done is what is left in the sums.
+ */
+static void at_the_end_a_gradient_that_is_dropped_does_not_count_as_done(void **state) {
+    (void)state;
+    struct world w;
+    world_start(&w);
+    uint32_t left = holder(&w, 0, UINT32_MAX), dead = holder(&w, 0, left);
+    uint32_t a = holder(&w, 1, UINT32_MAX), b = holder(&w, 1, a);
+    conduct_stop(w.conduct, ++w.now_ns);
+    for (uint32_t r = 0; r < 4; r++)
+        say(&w, r, (struct message){.kind = MESSAGE_REDUCED, .view = w.view, .chunk = chunk_of(&w, r)});
+    conduct_exit(w.conduct, dead, ++w.now_ns);
+    answer(&w, left, (struct answer){.chunk = 0, .version = 1, .has_grad = true, .bits = 0x0f});
+    answer(&w, a, (struct answer){.chunk = 1, .version = 1, .has_grad = true});
+    answer(&w, b, (struct answer){.chunk = 1, .version = 1, .has_grad = true, .bits = 0xf0});
+    assert_false(w.go.settle);
+    assert_int_equal(w.go.version, 1);
+    assert_int_equal(w.go.pairs[left * CHUNKS].flags, COORD_KEEP_WORK);
+    assert_int_equal(w.go.pairs[a * CHUNKS + 1].flags, 0);
+    assert_int_equal(w.go.pairs[b * CHUNKS + 1].flags, COORD_KEEP_WORK);
+    assert_int_equal(w.go.done[0], 0x0f); /* the other half was in the sums of the dead */
+    assert_int_equal(w.go.done[1], 0xf0);
+    assert_int_equal(w.salvage.kept, 8);
+    world_end(&w);
+}
+
 /* A rank that answered, died and came again has nothing, whatever the one before it had said. */
 static void what_was_claimed_in_an_older_fence_does_not_count(void **state) {
     (void)state;
@@ -401,6 +428,7 @@ int main(void) {
         cmocka_unit_test(what_survivors_have_done_counts_and_the_rest_is_told_to_be_redone),
         cmocka_unit_test(a_contribution_claimed_twice_costs_all_work_and_no_bits),
         cmocka_unit_test(a_chunk_whose_gradient_is_held_needs_nothing_more),
+        cmocka_unit_test(at_the_end_a_gradient_that_is_dropped_does_not_count_as_done),
         cmocka_unit_test(nothing_is_kept_of_an_iteration_that_is_done_again_with_other_exponents),
         cmocka_unit_test(what_was_claimed_in_an_older_fence_does_not_count),
         cmocka_unit_test(who_comes_hears_of_all_and_the_others_only_of_who_came),
