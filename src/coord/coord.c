@@ -200,7 +200,7 @@ void coord_free(struct coord *c) {
 static void advance_clock(struct coord *c, int64_t now_ns) {
     if (!c->begun) {
         c->begun = true;
-        c->now_ns = now_ns;
+        c->begun_at = c->now_ns = now_ns;
         coord_clocks_restart(c);
         return;
     }

@@ -14,7 +14,8 @@
  * Life of a rank.  ABSENT --STARTED--> STARTING --READY--> READY --go--> MEMBER (--LEAVING--> leaving)
  *                    ^------------------------- EXIT -------------------------------'
  * A MEMBER takes part in fences; it holds what the last GO said, possibly nothing (a spare). READY ranks
- * become members at the next fence. The start is the first fence: everybody READY, nobody holds anything, so
+ * become members at the next fence. The start is the first fence (after start_ns also one of nobody, where no
+ * rank was ever STARTED: those before may all be gone): everybody READY, nobody holds anything, so
  * everything is loaded from the step that FIND found.
  *
  * Life of an iteration. Every pair reduces its chunk's gradients to G_i and reports REDUCED. When ALL pairs

@@ -273,9 +273,11 @@ static bool all_fenced(const struct coord *c) {
     return true;
 }
 
+/* Whoever was started before may be gone before this coordinator came: then nobody is ever told of, and a
+ * fence of nobody asks for workers. */
 static bool can_start(const struct coord *c) {
     uint32_t starting = count_at(c, PLACE_STARTING);
-    if (starting == 0) return c->ever_started;
+    if (starting == 0) return c->ever_started || coord_elapsed(c, c->begun_at) >= c->config.start_ns;
     return c->begin && count_at(c, PLACE_READY) > 0;
 }
 

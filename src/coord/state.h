@@ -148,7 +148,8 @@ struct coord {
     struct coord_suspicion *suspicions; /* of this view, first heard first */
     size_t suspicion_count, suspicion_room;
 
-    bool begun;     /* an event has set the clock */
+    bool begun; /* an event has set the clock */
+    int64_t begun_at;
     bool late;      /* since the last TICK a step came more than beat_ns after the one before it */
     bool forgiven;  /* the last TICK was late and gave everybody a new start */
     bool fence_now; /* something in this step needs a fence */

@@ -422,6 +422,21 @@ static void a_planner_that_fails_stops_the_run(void **state) {
 
 /* ---- too few ---- */
 
+/* As one that takes over before the first fence finds it, when all who had been started are gone. */
+static void a_coordinator_that_hears_of_nobody_asks_for_workers(void **state) {
+    (void)state;
+    struct script s;
+    script_open(&s, script_config(4, 2, 10));
+    script_tick(&s);
+    assert_string_equal(script_wait(&s, 59, 0, 0), "");
+    assert_string_equal(script_wait(&s, 1, 0, 0), "FENCE view=1; FIND view=1");
+    script_found(&s, 0);
+    assert_string_equal(script_no_plan(&s), "NEED 2: too few");
+    script_started(&s, 3);
+    assert_string_equal(script_ready(&s, 3), "FENCE view=2");
+    script_close(&s);
+}
+
 static void too_few_workers_are_waited_for_and_each_that_is_ready_is_tried(void **state) {
     (void)state;
     struct script s;
@@ -557,6 +572,7 @@ int main(void) {
         cmocka_unit_test(who_moves_to_a_chunk_that_is_reduced_fetches_both),
         cmocka_unit_test(a_plan_that_is_not_whole_stops_the_run),
         cmocka_unit_test(a_planner_that_fails_stops_the_run),
+        cmocka_unit_test(a_coordinator_that_hears_of_nobody_asks_for_workers),
         cmocka_unit_test(too_few_workers_are_waited_for_and_each_that_is_ready_is_tried),
         cmocka_unit_test(too_few_workers_for_too_long_stop_the_run),
         cmocka_unit_test(one_more_that_is_not_enough_does_not_begin_the_wait_anew),
