@@ -123,7 +123,7 @@ static void pass_time(struct cluster *c, bool idle) {
     c->now_ns += (int64_t)rng_below(&c->rng, 200000);
     int64_t until = netsim_advance(c->netsim, c->now_ns);
     if (idle) { /* nothing can happen before the next delivery, beat, or delayed doing of the launcher */
-        earlier(&until, c->next_beat_ns);
+        earlier(&until, c->next_beat_ns > 0 ? c->next_beat_ns : 1); /* the first is due at once */
         if (c->find_view != 0) earlier(&until, c->find_at);
         earlier(&until, c->coord_start_at);
         if (until > c->now_ns) c->now_ns = until;
