@@ -160,6 +160,7 @@ pawl_code launch_train(const struct pawl_train_options *options, struct pawl_tra
     if (ready) code = train(&l, &cause);
     if (code == PAWL_OK) code = digest(&l, &cause);
     if (ready) tell_after(&l, code == PAWL_OK);
+    if (ready && code == PAWL_OK) faults_tell_missed(&l);
     l.report.tokens_per_s = l.train_ns > 0 ? (double)l.report.tokens * 1e9 / (double)l.train_ns : 0;
     l.report.seconds = (double)(clock_now_ns() - begin) / 1e9;
     if (ready) {

@@ -40,3 +40,15 @@ void faults_at(struct launch *l, enum fault_point point) {
         .context = l, .kill_all = kill_all, .join = join, .run_dir = l->spec.run.dir};
     inject_launch(&l->injects, point, l->report.final_step, &does);
 }
+
+/* A test that hoped for a fault and got none must not pass for one that survived it. */
+void faults_tell_missed(struct launch *l) {
+    if (inject_set_read(&l->injects, l->spec.run.dir, NULL) != PAWL_OK) return;
+    for (uint32_t i = 0; i < l->injects.count; i++) {
+        const struct inject *f = &l->injects.items[i];
+        if (f->fired) continue;
+        json_text(progress_begin(l->progress, "inject_missed"), "fault", f->text);
+        progress_end(l->progress, "fault injection %s never struck: whom it was for did not pass that point",
+                     f->text);
+    }
+}

@@ -245,6 +245,8 @@ void admin_tick(struct launch *l, int64_t now_ns);
 /* launch_faults.c: fault injection */
 pawl_code faults_open(struct launch *l, struct pawl_error *e);
 void faults_at(struct launch *l, enum fault_point point);
+/* After a run that went well: names what never struck. */
+void faults_tell_missed(struct launch *l);
 
 /* launch_note.c */
 void tell_note(struct launch *l, const struct conduct_note *n);

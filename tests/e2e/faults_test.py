@@ -47,6 +47,11 @@ class Faults(RunCase):
         self.assertEqual(sorted((folder / "injected").read_text().splitlines()), sorted(faults), "struck twice")
         return folder
 
+    def test_a_fault_that_never_struck_is_named_at_the_end(self):
+        _, folder, *_ = self.inject("slow:2@3:2", "kill:1@5:give")  # nobody asks worker 1 for its state
+        missed = self.events(folder, "inject_missed")
+        self.assertEqual((self.noted, [m["fault"] for m in missed]), (["slow:2@3:2"], ["kill:1@5:give"]))
+
     # ---- workers
 
     def test_a_short_stop_is_no_failure_and_a_long_one_is(self):
