@@ -5,8 +5,8 @@
  * weights after step k are the same bits whatever failed on the way (docs/promises.md): workers, the
  * coordinator, all replicas of a stage; workers may come and leave meanwhile (docs/resilience.md).
  * Blocks; call from one thread per run folder (a second one gets BUSY). Installs no signal handlers except
- * while it runs: SIGINT and SIGTERM end the run cleanly (save, then return; CANCELLED when failure.grace_s
- * was too short for that). */
+ * while it runs: SIGINT, SIGTERM and SIGUSR1 end the run cleanly (save, then return; CANCELLED when
+ * failure.grace_s was too short for that). */
 #ifndef PAWL_TRAIN_H
 #define PAWL_TRAIN_H
 

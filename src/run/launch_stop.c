@@ -1,6 +1,6 @@
-/* The end on request: SIGTERM, SIGINT, the stop file, pawl stop. The step under way is finished and saved
- * within failure.grace_s; if that cannot be held, the newest durable step is what remains, and that is said
- * beforehand, as soon as an iteration and a save have been measured. */
+/* The end on request: SIGTERM, SIGINT, SIGUSR1, the stop file, pawl stop. The step under way is finished and
+ * saved within failure.grace_s; if that cannot be held, the newest durable step is what remains, and that is
+ * said beforehand, as soon as an iteration and a save have been measured. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>

@@ -248,6 +248,7 @@ int link_coordinate(int fd) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_IGN); /* of a terminal's whole group: the launcher answers */
     signal(SIGTERM, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
     struct coordinator c = {0};
     struct pawl_error e = {0};
     pawl_code code = channel_open_fd(fd, &c.link, &e);

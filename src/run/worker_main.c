@@ -1,6 +1,6 @@
 /* Implementation of run/worker_main.h. The loop sleeps on the control channel, the network and the
  * checkpoint engine; a thread of its own beats, so that a long computation is not taken for death, and passes
- * on a SIGTERM to this process as the wish to leave. */
+ * on a SIGTERM or SIGUSR1 to this process as the wish to leave. */
 #include "run/worker_main.h"
 
 #include <errno.h>
@@ -130,7 +130,9 @@ int worker_main(int fd) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no orphans, whatever kills the launcher */
     /* A signal to the whole group (Ctrl-C) is the launcher's to answer: it tells its workers what to do. */
     signal(SIGINT, SIG_IGN);
-    sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_term, .sa_flags = SA_RESTART}, NULL);
+    struct sigaction leave = {.sa_handler = on_term, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &leave, NULL);
+    sigaction(SIGUSR1, &leave, NULL); /* batch systems' notice ahead of it */
     worker_stack_install();
     let_stacks_be_asked(false); /* in no thread but the heart */
     struct channel *channel = NULL;

@@ -268,13 +268,18 @@ class Attend(RunCase):
         self.assertEqual(self.report(folder)["last_durable_step"], self.report(folder)["final_step"])
         self.go_on_and_compare(spec, folder)
 
-    def test_sigterm_to_every_process_at_once_saves_and_ends(self):
+    def test_a_notice_to_every_process_at_once_saves_and_ends(self):
+        for notice in (signal.SIGTERM, signal.SIGUSR1):
+            with self.subTest(notice.name):
+                self.notice_to_all(notice)
+
+    def notice_to_all(self, notice):
         spec, folder = self.spec(steps=100000)
         run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
         self.addCleanup(self.end, run)
         self.await_step(run, folder, 2)
-        os.killpg(run.pid, signal.SIGTERM)
+        os.killpg(run.pid, notice)
         self.finish(run)
         got = self.report(folder)
         self.assertEqual(got["last_durable_step"], got["final_step"])
