@@ -232,7 +232,10 @@ void coord_on_tick(struct coord *c) {
     if (coord_over(c)) return;
     coord_joins_judge(c);
     if (c->phase == PHASE_NEEDING && coord_elapsed(c, c->need_at) >= c->config.need_ns)
-        coord_stop(c, PAWL_STAGE_LOST, "too few workers, and no more came in time");
+        coord_stop(
+            c, PAWL_STAGE_LOST,
+            "too few workers are left, and none joined in failure.wait_s; the same command goes on from "
+            "the newest durable step");
     if (c->phase != PHASE_RUNNING || c->fence_now) return;
     judge_suspicions(c);
     if (!coord_over(c) && !c->fence_now) judge_idleness(c);

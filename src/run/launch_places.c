@@ -133,7 +133,7 @@ void places_need(struct launch *l, uint32_t count, const char *why) {
     else if (may_start(l))
         progress_end(l->progress, "%s: starting %u", why, wanted);
     else
-        progress_end(l->progress, "%s: waiting %.0f s for pawl join %s", why, l->spec.failure.wait_s,
+        progress_end(l->progress, "%s: waiting %.3g s for pawl join %s", why, l->spec.failure.wait_s,
                      l->spec.run.dir);
     fill(l, clock_now_ns());
 }

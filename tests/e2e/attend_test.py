@@ -445,6 +445,41 @@ class Attend(RunCase):
         self.await_step(run, folder, 10)
         self.end_and_compare(run, folder, pipelines=1, microbatches=6)
 
+    def exhaust_starts(self, spec, folder):
+        """A run of one pipeline that has lost a stage; the program of those that are started in its place ends at once."""
+        program = self.root / f"pawl-of-{folder.name}"
+        shutil.copy(PAWL, program)
+        run = subprocess.Popen([program, "train", spec], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, run)
+        self.await_event(run, folder, "durable")
+        program.unlink()
+        program.write_text("#!/bin/sh\nexit 1\n")
+        program.chmod(0o755)
+        self.kill(folder, 1)
+        return run
+
+    def test_where_none_may_be_started_the_run_waits_for_a_join(self):
+        shape = dict(pipelines=1, microbatches=6)
+        spec, folder = self.spec(steps=OPEN, failure=", restarts: 1, wait_s: 600", **shape)
+        run = self.exhaust_starts(spec, folder)
+        self.await_event(run, folder, "need")
+        self.await_that(run, lambda: self.status(folder)["waiting"])
+        joined = self.join(folder)
+        self.await_step(run, folder, self.events(folder, "step")[-1]["step"] + 1)
+        errors = self.end_and_compare(run, folder, **shape) and self.errors
+        self.assertEqual(joined.wait(TIMEOUT), 0)
+        self.assertIn(f"waiting 600 s for pawl join {folder}", errors)
+
+    def test_where_nobody_joins_the_run_ends_at_its_durable_step_and_the_same_command_goes_on(self):
+        shape = dict(pipelines=1, microbatches=6)
+        spec, folder = self.spec(steps=OPEN, failure=", restarts: 1, wait_s: 0.2", **shape)
+        errors = self.finish(self.exhaust_starts(spec, folder), expect=70)
+        self.assertIn("waiting 0.2 s for pawl join", errors)
+        self.assertIn("none joined in failure.wait_s", errors.strip().splitlines()[-1])
+        steps = self.report(folder)["last_durable_step"] + 5
+        self.run_pawl(spec, "--steps", str(steps))
+        self.same_weights(folder, steps=steps, **shape)
+
     # ---- respawn
 
     def test_a_dead_worker_is_started_again_as_often_as_is_allowed(self):

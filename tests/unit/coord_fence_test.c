@@ -472,7 +472,8 @@ static void too_few_workers_for_too_long_stop_the_run(void **state) {
     script_no_plan(&s);
     assert_string_equal(script_wait(&s, 39, 1, 0), "");
     assert_string_equal(script_wait(&s, 1, 1, 0),
-                        "STOP STAGE_LOST: too few workers, and no more came in time");
+                        "STOP STAGE_LOST: too few workers are left, and none joined in failure.wait_s; the "
+                        "same command goes on from the newest durable step");
     script_close(&s);
 }
 
@@ -494,7 +495,8 @@ static void one_more_that_is_not_enough_does_not_begin_the_wait_anew(void **stat
     assert_string_equal(script_no_plan(&s), "NEED 1: too few");
     assert_string_equal(script_wait(&s, 19, 3, 0), "");
     assert_string_equal(script_wait(&s, 1, 3, 0),
-                        "STOP STAGE_LOST: too few workers, and no more came in time");
+                        "STOP STAGE_LOST: too few workers are left, and none joined in failure.wait_s; the "
+                        "same command goes on from the newest durable step");
     script_close(&s);
 }
 
