@@ -200,11 +200,12 @@ class Loader:
         self._handed_out = 0  # batches since the last pawl_step()
 
     def __iter__(self) -> Iterator[Any]:
-        """Begins at the position. One iterator at a time: a new one begins at the position again."""
-        self._handed_out = 0
-        return self._batches(self.sampler._loads, self.sampler.epoch, self.sampler.consumed)
+        """Begins at the position of its first batch's time, so that zip(ckpt.steps(n), loader) resumes before it.
 
-    def _batches(self, loads: int, epoch: int, begin: int) -> Iterator[Any]:
+        One iterator at a time: a new one begins at the position again.
+        """
+        self._handed_out = 0
+        loads, epoch, begin = self.sampler._loads, self.sampler.epoch, self.sampler.consumed
         while True:
             for batch in self._open(epoch, begin):
                 if loads != self.sampler._loads:

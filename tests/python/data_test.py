@@ -200,6 +200,17 @@ class LoaderTest(unittest.TestCase):
             tail = [b for b, _ in zip(later, range(20 - 3 * cut))]
             self.assertEqual(head + tail, whole, f"cut at step {cut}")
 
+    def test_a_position_loaded_between_iter_and_the_first_batch_counts(self):
+        whole, first = steps(Sampler(50, 8), 10), Sampler(50, 8)
+        steps(first, 4)
+        loader = Loader(Sampler(50, 8))
+
+        def numbers():
+            loader.load_state_dict(first.state_dict())
+            yield from range(6)
+
+        self.assertEqual([batch for _, batch in zip(numbers(), loader)], whole[4:])
+
     def test_what_follows_no_sampler_is_refused(self):
         with self.assertRaisesRegex(TypeError, "got list"):
             Loader([1, 2])
