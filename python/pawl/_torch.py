@@ -1,0 +1,260 @@
+"""What of PyTorch's objects is saved, under which names, and how it is put back.
+
+Promises: every parameter, persistent buffer and optimizer state has a name that a reader of the model knows
+(optimizer state by the parameter's name, never by index); memory that two names share is stored once; what
+cannot be saved exactly is refused with its name. Objects are told apart by what they can do, never by index.
+Public interfaces of torch only. Tested in tests/python/torch_state_test.py."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from . import _tree, errors
+
+_DTYPES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3",
+    "int16": "I16", "uint16": "U16", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "uint32": "U32",
+    "float32": "F32", "float64": "F64", "int64": "I64", "uint64": "U64", "float8_e8m0fnu": "F8_E8M0",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "complex64": "C64"}
+DTYPES = {getattr(torch, name): text for name, text in _DTYPES.items() if hasattr(torch, name)}
+TORCH_OF = {text: dtype for dtype, text in DTYPES.items()}
+
+
+class Entry(NamedTuple):
+    """A tensor to be stored as `name`. `late`: only the optimizer's step changes it, it may be captured later."""
+
+    name: str
+    tensor: torch.Tensor
+    late: bool
+
+
+def dtype_name(tensor: torch.Tensor, name: str) -> str:
+    """Name of the element type; Unsupported, with the tensor's name, when its bytes cannot be stored."""
+    kind = None
+    if tensor.is_quantized:
+        kind = "a quantized tensor"
+    elif tensor.layout != torch.strided:
+        kind = f"a tensor of layout {tensor.layout}"
+    elif tensor.is_meta:
+        kind = "a tensor on the device meta, without data"
+    elif tensor.dtype not in DTYPES:
+        kind = f"a tensor of type {tensor.dtype}"
+    if kind is not None:
+        raise errors.Unsupported(f"{name}: {kind} cannot be saved: make it a dense tensor with data of one of "
+                                 + ", ".join(str(d).removeprefix("torch.") for d in DTYPES))
+    return DTYPES[tensor.dtype]
+
+
+def unwrap(module: torch.nn.Module) -> torch.nn.Module:
+    """The user's module inside DistributedDataParallel, DataParallel and torch.compile."""
+    while True:
+        compiled = getattr(module, "_orig_mod", None)
+        if isinstance(compiled, torch.nn.Module):
+            module = compiled
+        elif isinstance(module, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+            module = module.module
+        else:
+            return module
+
+
+class ModuleState:
+    """Tensors and extra state of one module."""
+
+    kind = "module"
+
+    def __init__(self, key: str, module: torch.nn.Module) -> None:
+        self.key, self.module = key, unwrap(module)
+        for name, part in self.module.named_modules():
+            if type(part).__name__ == "FullyShardedDataParallel":
+                raise errors.Unsupported(f"{key}.{name}: FullyShardedDataParallel (FSDP1) keeps its parameters in "
+                                         "flat buffers; use torch.distributed.fsdp.fully_shard")
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every parameter by its first name, tied ones once."""
+        prefix = "" if self.key == "model" else f"{self.key}/"
+        for name, parameter in self.module.named_parameters():
+            yield prefix + name, parameter
+
+    def collect(self) -> tuple[list[Entry], dict[str, Any]]:
+        entries: list[Entry] = []
+        aliases: dict[str, str] = {}
+        extra: dict[str, Any] = {}
+        seen: dict[tuple[Any, ...], str] = {}
+
+        def leaf(name: str, tensor: torch.Tensor) -> None:
+            entries.append(Entry(name, tensor, False))
+
+        for name, value in self.module.state_dict(keep_vars=True).items():
+            full = f"{self.key}/{name}"
+            if name.rpartition(".")[2] == "_extra_state" or not isinstance(value, torch.Tensor):
+                extra[name] = _tree.encode(value, full, leaf)
+                continue
+            first = seen.setdefault(_identity(value), full)
+            if first != full:
+                aliases[full] = first
+            else:
+                entries.append(Entry(full, value, isinstance(value, torch.nn.Parameter)))
+        return entries, {"aliases": aliases, "extra": extra}
+
+    def restore(self, blob: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """Extra state only: parameters and buffers were filled in place."""
+        for name, value in blob["extra"].items():
+            owner = self.module.get_submodule(name.rpartition(".")[0])
+            owner.set_extra_state(_tree.decode(value, tensors))
+
+
+def _identity(t: torch.Tensor) -> tuple[Any, ...]:
+    local = t.to_local() if hasattr(t, "to_local") else t
+    if t.is_meta or local.numel() == 0 or t.layout != torch.strided or t.is_quantized:
+        return (id(t),)
+    return local.data_ptr(), tuple(t.shape), tuple(local.shape), local.stride(), t.dtype, t.device
+
+
+class OptimizerState:
+    """State and hyperparameters of an optimizer, by the names of the parameters it steps."""
+
+    kind = "optimizer"
+
+    def __init__(self, key: str, optimizer: torch.optim.Optimizer, modules: list[ModuleState]) -> None:
+        self.key, self.optimizer, self.modules = key, optimizer, modules
+        self.names()
+
+    def names(self) -> list[list[str]]:
+        """Of the parameters of each group. StateMismatch: one is in no module given."""
+        known = {id(p): name for m in self.modules for name, p in m.parameters()}
+        lost, out = [], []
+        for g, group in enumerate(self.optimizer.param_groups):
+            out.append([known.get(id(p), "") for p in group["params"]])
+            lost += [f"group {g} parameter {i} of shape {tuple(group['params'][i].shape)}"
+                     for i, name in enumerate(out[-1]) if not name]
+        if lost:
+            raise errors.StateMismatch(f"{self.key}: it steps parameters that are in no module given to "
+                                       f"Checkpointer: {', '.join(lost)}. Give the model too (model=...)")
+        return out
+
+    def collect(self) -> tuple[list[Entry], dict[str, Any]]:
+        entries: list[Entry] = []
+
+        def leaf(name: str, tensor: torch.Tensor) -> None:
+            entries.append(Entry(name, tensor, True))
+
+        groups, state = [], {}
+        for g, (group, names) in enumerate(zip(self.optimizer.param_groups, self.names())):
+            options = {k: v for k, v in group.items() if k != "params"}
+            groups.append({"params": names, "options": _tree.encode(options, f"{self.key}/@group{g}", leaf)})
+            for name, parameter in zip(names, group["params"]):
+                if parameter in self.optimizer.state:
+                    value = dict(self.optimizer.state[parameter])
+                    state[name] = _tree.encode(value, f"{self.key}/{name}", leaf)
+        return entries, {"class": type(self.optimizer).__name__, "groups": groups, "state": state}
+
+    def differences(self, blob: dict[str, Any]) -> list[str]:
+        out = []
+        if blob["class"] != type(self.optimizer).__name__:
+            out.append(f"{self.key}: stored is the state of {blob['class']}, "
+                       f"this is {type(self.optimizer).__name__}")
+        stored, here = [g["params"] for g in blob["groups"]], self.names()
+        if len(stored) != len(here):
+            out.append(f"{self.key}: stored with {len(stored)} parameter groups, here are {len(here)}")
+        for g, (a, b) in enumerate(zip(stored, here)):
+            out += [f"{self.key}: group {g}: {n} is stored, and not here" for n in sorted(set(a) - set(b))]
+            out += [f"{self.key}: group {g}: {n} is here, and not stored" for n in sorted(set(b) - set(a))]
+        return out
+
+    def restore(self, blob: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """Takes `tensors` as the new state, on the device where the optimizer wants them."""
+        self.optimizer.state.clear()
+        for stored, group, names in zip(blob["groups"], self.optimizer.param_groups, self.names()):
+            group.update(_tree.decode(stored["options"], tensors))
+            on_device = bool(group.get("capturable") or group.get("fused"))
+            for name, parameter in zip(names, group["params"]):
+                if name not in blob["state"]:
+                    continue
+                value = _tree.decode(blob["state"][name], tensors)
+                for key, item in value.items():
+                    if isinstance(item, torch.Tensor) and (key != "step" or on_device):
+                        value[key] = item.to(parameter.device)
+                self.optimizer.state[parameter] = value
+
+
+class ObjectState:
+    """Anything with state_dict and load_state_dict, or a dict or list of values that is filled in place."""
+
+    kind = "object"
+
+    def __init__(self, key: str, thing: Any) -> None:
+        self.key, self.thing = key, thing
+        self.plain = type(thing) in (dict, list)
+        if not self.plain and not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
+            raise errors.Unsupported(
+                f"{key}: a {type(thing).__module__}.{type(thing).__qualname__} cannot be restored: wanted an object "
+                "with state_dict() and load_state_dict(), or a dict or list (numbers go into one: {'epoch': 0})")
+
+    def collect(self) -> tuple[list[Entry], dict[str, Any]]:
+        entries: list[Entry] = []
+        value = self.thing if self.plain else self.thing.state_dict()
+        return entries, {"value": _tree.encode(value, self.key,
+                                               lambda name, t: entries.append(Entry(name, t, False)))}
+
+    def restore(self, blob: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        value = _tree.decode(blob["value"], tensors)
+        if not self.plain:
+            self.thing.load_state_dict(value)
+        elif isinstance(self.thing, dict):
+            self.thing.clear()
+            self.thing.update(value)
+        else:
+            self.thing[:] = value
+
+
+State = ModuleState | OptimizerState | ObjectState
+
+
+def states(objects: dict[str, Any]) -> list[State]:
+    """What each object given to Checkpointer is, modules first: optimizers take names from them."""
+    for key in objects:
+        if "/" in key or key.startswith("_"):
+            raise errors.Argument(f"{key!r} cannot name an object: no '/', no '_' at the beginning")
+    modules = [ModuleState(k, o) for k, o in objects.items() if isinstance(o, torch.nn.Module)]
+    out: list[State] = list(modules)
+    for key, thing in objects.items():
+        if isinstance(thing, torch.optim.Optimizer):
+            out.append(OptimizerState(key, thing, modules))
+        elif not isinstance(thing, torch.nn.Module):
+            out.append(ObjectState(key, thing))
+    return out
+
+
+def rng_get() -> dict[str, Any]:
+    """Generators of torch, of its CUDA devices, of Python, and of numpy where the program has loaded it."""
+    numpy = sys.modules.get("numpy")
+    state = {"torch": torch.get_rng_state(), "python": random.getstate(),
+             "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+             "numpy": None if numpy is None else numpy.random.get_state()}
+    out: dict[str, Any] = _tree.encode(state, "rng", None)
+    return out
+
+
+def rng_set(stored: dict[str, Any]) -> None:
+    state = _tree.decode(stored, {})
+    torch.set_rng_state(state["torch"])
+    random.setstate(state["python"])
+    if state["cuda"] and torch.cuda.is_available() and torch.cuda.device_count() == len(state["cuda"]):
+        torch.cuda.set_rng_state_all(state["cuda"])
+    if state["numpy"] is not None:
+        import numpy
+        numpy.random.set_state(state["numpy"])
+
+
+def rng_derive(rank: int) -> None:
+    """For a rank that no stored state is of: a seed from the restored generators and the rank."""
+    seed = (torch.initial_seed() + 0x9E3779B97F4A7C15 * (rank + 1)) % 2**63
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
