@@ -230,7 +230,7 @@ class Ckpt(_Handle):
         Zeros mean the library's defaults. full: "block" or "skip". backend: "auto", "uring", "plain", "pmem".
         Errors: Busy, Foreign, Corrupt, NoSpace, Argument, NotFound, Io."""
         super().__init__()
-        self._path, self._resumed = path, 0
+        self._path, self._unchecked, self._resumed = path, unchecked, 0
         self._counts: dict[int, int] = {}
         options = _abi.COptions(
             path=_path(path), must_exist=must_exist, must_be_new=must_be_new, run_id=_run_id(run_id),
@@ -270,7 +270,7 @@ class Ckpt(_Handle):
         """Units of the step resumed from; 0 when nothing was resumed."""
         if not self._resumed:
             return 0
-        with Reader(self._path) as reader:
+        with Reader(self._path, unchecked=self._unchecked) as reader:
             return reader.steps()[self._resumed_index(reader)].unit_count
 
     def unit_blob(self, unit: int) -> bytes:
@@ -279,7 +279,7 @@ class Ckpt(_Handle):
         Errors: NotFound (nothing was resumed, or no such unit)."""
         if not self._resumed:
             raise errors.NotFound("no step was resumed from: there are no blobs")
-        with Reader(self._path) as reader:
+        with Reader(self._path, unchecked=self._unchecked) as reader:
             return reader.blob(self._resumed_index(reader), unit)
 
     def _resumed_index(self, reader: Reader) -> int:
