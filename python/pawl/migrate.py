@@ -96,7 +96,9 @@ def import_torch(source: str | os.PathLike[str], run: str | os.PathLike[str], *,
     except OSError as e:
         raise errors.NotFound(f"{source}: {e.strerror or e}", e.errno or 0) from e
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as e:
-        raise errors.Format(f"{source}: not readable as weights only, in the zip layout of torch.save: {e}") from e
+        cause = next((line for line in str(e).splitlines() if "GLOBAL" in line), str(e).partition("\n")[0])
+        raise errors.Format(f"{source}: not a torch.save file of tensors and plain values alone: {cause.strip(" .")}. "
+                            "Save state_dicts only, in the zip layout (the default)") from e
     entries, objects = _migrate_torch.convert(content, str(source), optimizer_class, names)
     tensors, kept = _migrate_torch.native(entries)
     _save(run, step, tensors, objects)
