@@ -44,13 +44,13 @@ class Solo:
         return mine
 
 
-def _group(group: Any) -> Any:
-    if group != "auto":
-        return group or Solo()
+def _group() -> Solo:
+    """Solo. Unsupported in a job of several ranks, each of which would write the whole state to one folder."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        if torch.distributed.get_world_size() > 1:
-            raise errors.Unsupported("training on several ranks: give group=, an object with rank, size, start, "
-                                     "agree_due and agree_stop")
+        size = torch.distributed.get_world_size()
+        if size > 1:
+            raise errors.Unsupported(f"this is rank {torch.distributed.get_rank()} of {size}: a Checkpointer "
+                                     "saves the state of a process that trains alone")
     return Solo()
 
 
@@ -70,7 +70,7 @@ class Checkpointer:
     def __init__(self, path: str | os.PathLike[str], *, every: int | str = "auto", overhead: float = 0.03,
                  keep: int = 1, in_flight: int = 2, mtbf: float | None = None, on_full: str = "wait",
                  tolerate: int = 0, grace: float = 30.0, signals: Sequence[int] = (signal.SIGTERM,),
-                 rng: bool = True, debug: bool = False, group: Any = "auto", from_scratch: bool = False,
+                 rng: bool = True, debug: bool = False, from_scratch: bool = False,
                  **objects: Any) -> None:
         if every != "auto" and (not isinstance(every, int) or every < 1):
             raise errors.Argument(f"every is {every!r}: wanted a number of steps, 1 or more, or 'auto'")
@@ -78,7 +78,7 @@ class Checkpointer:
             raise errors.Argument(f"on_full is {on_full!r}: wanted 'wait' or 'skip'")
         if not objects:
             raise errors.Argument("nothing to save: give model=, optimizer=, ...")
-        self._path, self._objects, self._group = os.fspath(path), objects, _group(group)
+        self._path, self._objects, self._group = os.fspath(path), objects, _group()
         self._states = _torch.states(objects)
         self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch
         self._pid, self._closed, self._resumed = os.getpid(), False, False
