@@ -35,7 +35,7 @@ def main(words: list[str] | None = None) -> int:
             print(f"{a.target}: step {step} of {a.run}")
         elif Path(a.source).is_dir() or a.source.endswith(".safetensors"):
             if a.optimizer or a.names:
-                raise errors.Argument("--optimizer and --names are for torch.save files; safetensors hold a model only")
+                raise errors.Argument("--optimizer and --names are for torch.save files")
             print(f"{a.run}: {migrate.import_safetensors(a.source, a.run, step=a.step)} tensors, step {a.step}")
         else:
             names = Path(a.names).read_text().split() if a.names else None

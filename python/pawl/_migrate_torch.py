@@ -25,7 +25,7 @@ def convert(content: Any, source: str, optimizer_class: str | None,
     objects = {"model": _module(model, source, entries)}
     if model is not content and "optimizer" in content:
         if not optimizer_class:
-            raise errors.Argument(f"{source}: holds an optimizer's state and not its class: say it, like AdamW")
+            raise errors.Argument(f"{source}: holds an optimizer's state, not its class: name it (AdamW)")
         shapes = {n: tuple(t.shape) for n, t in model.items() if isinstance(t, torch.Tensor)
                   and f"model/{n}" in entries}
         objects["optimizer"] = _optimizer(content["optimizer"], source, shapes, names, entries)
@@ -37,7 +37,7 @@ def _module(model: dict[str, Any], source: str, entries: Entries) -> dict[str, A
     aliases, seen = {}, {}
     for name, value in model.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise errors.Format(f"{source}: {name!r} of the model is a {type(value).__name__}, wanted a tensor")
+            raise errors.Format(f"{source}: {name!r} of the model is no tensor: {type(value).__name__}")
         full = f"model/{name}"
         _torch.dtype_name(value, full)
         place = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else full
@@ -73,15 +73,17 @@ def _names(order: list[int], state: dict[int, Any], shapes: dict[str, tuple[int,
     out = list(names) or list(shapes)
     hint = "give the parameters' names in the optimizer's order (names=, --names)"
     if len(out) != len(order) or len(set(out)) != len(out):
-        raise errors.StateMismatch(f"{source}: the optimizer has {len(order)} parameters, there are {len(set(out))} "
-                                   f"names for them: {hint}")
+        raise errors.StateMismatch(f"{source}: the optimizer has {len(order)} parameters, there are "
+                                   f"{len(set(out))} names for them: {hint}")
     wrong = [f"{n}: not in the model" for n in out if n not in shapes]
     for index, name in zip(order, out):
         for key, value in state.get(index, {}).items():
-            if isinstance(value, torch.Tensor) and value.dim() and shapes.get(name, value.shape) != value.shape:
-                wrong.append(f"{name}: shape {shapes[name]}, its {key} (number {index}) has {tuple(value.shape)}")
+            shape = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+            if shape and shapes.get(name, shape) != shape:
+                wrong.append(f"{name}: shape {shapes[name]}, its {key} (number {index}) has {shape}")
     if wrong:
-        raise errors.StateMismatch(f"{source}: the optimizer's state does not fit; {hint}:\n  " + "\n  ".join(wrong))
+        raise errors.StateMismatch(f"{source}: the optimizer's state does not fit; {hint}:\n  "
+                                   + "\n  ".join(wrong))
     return out
 
 

@@ -62,7 +62,8 @@ def _item(body: Any, begin: int, what: str) -> Item:
     shape = tuple(body["shape"])
     wanted = size_of(body["dtype"], shape, what)
     if end - first != wanted:
-        raise errors.Format(f"{what}: {body['dtype']} {shape} needs {wanted} bytes, data_offsets give {end - first}")
+        raise errors.Format(f"{what}: {body['dtype']} {shape} needs {wanted} bytes, "
+                            f"data_offsets give {end - first}")
     return Item(body["dtype"], shape, begin + first, wanted)
 
 
@@ -70,7 +71,8 @@ def parse(data: Any, path: str) -> dict[str, Item]:
     """The tensors of a file's bytes. Format: what is wrong, and at which tensor."""
     length = int.from_bytes(data[:8], "little") if len(data) >= 8 else -1
     if not 0 < length <= min(HEADER_BYTES_MAX, len(data) - 8):
-        raise errors.Format(f"{path}: {len(data)} bytes with a header of {length} bytes: no safetensors file, or cut")
+        raise errors.Format(f"{path}: {len(data)} bytes with a header of {length} bytes: "
+                            "no safetensors file, or cut")
     try:
         header = json.loads(bytes(data[8:8 + length]), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as e:
@@ -81,10 +83,12 @@ def parse(data: Any, path: str) -> dict[str, Item]:
     end = 8 + length
     for name, item in sorted(out.items(), key=lambda pair: (pair[1].offset, pair[1].size)):
         if item.offset != end:
-            raise errors.Format(f"{path}: {name} begins at byte {item.offset}, wanted {end}: a gap or an overlap")
+            raise errors.Format(f"{path}: {name} begins at byte {item.offset}, wanted {end}: "
+                                "a gap or an overlap")
         end += item.size
     if end != len(data):
-        raise errors.Format(f"{path}: the tensors end at byte {end}, the file at {len(data)}: it was cut or added to")
+        raise errors.Format(f"{path}: the tensors end at byte {end}, the file at {len(data)}: "
+                            "it was cut or added to")
     return out
 
 

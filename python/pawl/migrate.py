@@ -8,6 +8,7 @@ Tested in tests/python/migrate_test.py."""
 from __future__ import annotations
 
 import ctypes
+import inspect
 import json
 import mmap
 import os
@@ -91,12 +92,16 @@ def import_torch(source: str | os.PathLike[str], run: str | os.PathLike[str], *,
 
     from . import _migrate_torch
 
+    mapped: Any = {"mmap": True} if "mmap" in inspect.signature(torch.load).parameters else {}  # from 2.1 on
     try:
-        content = torch.load(source, map_location="cpu", weights_only=True, mmap=True)
+        content = torch.load(source, map_location="cpu", weights_only=True, **mapped)
     except OSError as e:
         raise errors.NotFound(f"{source}: {e.strerror or e}", e.errno or 0) from e
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as e:
-        raise errors.Format(f"{source}: not readable as weights only, in the zip layout of torch.save: {e}") from e
+        lines = str(e).splitlines() or [type(e).__name__]
+        cause = next((line for line in lines if "GLOBAL" in line), lines[0]).strip(" .")
+        raise errors.Format(f"{source}: not a torch.save file of tensors and plain values alone: {cause}. "
+                            "Save state_dicts only, in the zip layout (the default)") from e
     entries, objects = _migrate_torch.convert(content, str(source), optimizer_class, names)
     tensors, kept = _migrate_torch.native(entries)
     _save(run, step, tensors, objects)
@@ -136,7 +141,7 @@ def export(run: str | os.PathLike[str], target: str | os.PathLike[str], *, key: 
         try:
             folder.mkdir(parents=True)
         except OSError as e:
-            raise errors.Argument(f"{folder}: {e.strerror}: give a folder that does not exist", e.errno or 0) from e
+            raise errors.Argument(f"{folder}: {e.strerror}: give a new folder", e.errno or 0) from e
         _write(folder, _shards(found, shard_bytes), reader, index)
     return step
 
