@@ -174,7 +174,8 @@ class Saving(Folder):
         with Ckpt(self.path) as ckpt:
             self.assertEqual(ckpt.resume(ckpt.declare([tensor("a", floats(1), (1,))])), 0)
             self.assertEqual(ckpt.unit_count(), 0)
-            with self.assertRaises(errors.NotFound):
+            self.assertEqual(ckpt.stored_step(), 0)
+            with self.assertRaises(errors.Argument):
                 ckpt.unit_blob(0)
 
     def test_every_unit_has_its_blob(self) -> None:
@@ -184,9 +185,10 @@ class Saving(Folder):
                 handle = ckpt.declare([tensor("ab"[unit], data, (1,))])
                 ckpt.save(handle, 5, unit=unit, unit_count=2, blob=b"unit %d" % unit)
         with Ckpt(self.path) as ckpt:
+            self.assertEqual(ckpt.stored_step(), 5)
             self.assertEqual(ckpt.resume(ckpt.declare([tensor("a", a, (1,)), tensor("b", b, (1,))])), 5)
             self.assertEqual([ckpt.unit_blob(u) for u in range(ckpt.unit_count())], [b"unit 0", b"unit 1"])
-            with self.assertRaises(errors.NotFound):
+            with self.assertRaises(errors.Argument):
                 ckpt.unit_blob(2)
 
     def test_addresses_given_to_a_save_count_instead_of_the_declared_ones(self) -> None:
