@@ -22,6 +22,7 @@ struct device_copy {
     void *target;
     size_t bytes;
     struct pawl_copy *copy;
+    bool in; /* to the device */
 };
 
 struct device {
@@ -47,17 +48,17 @@ static inline bool device_draw(struct device *d, uint32_t ppm) {
 }
 
 static inline void device_carry_out(struct device *d, const struct device_copy *c) {
-    memcpy(c->target, d->bytes + ((const uint8_t *)c->source - d->window), c->bytes);
+    if (c->in)
+        memcpy(d->bytes + ((uint8_t *)c->target - d->window), c->source, c->bytes);
+    else
+        memcpy(c->target, d->bytes + ((const uint8_t *)c->source - d->window), c->bytes);
 }
 
-static inline pawl_code device_copy_out(void *context, const void *source, void *target, size_t bytes,
-                                        struct pawl_copy *copy, struct pawl_error *e) {
-    struct device *d = context;
-    struct device_copy c = {source, target, bytes, copy};
+static inline pawl_code device_begin(struct device *d, struct device_copy c, struct pawl_error *e) {
     pthread_mutex_lock(&d->mutex);
     bool refused = device_draw(d, d->refuse_ppm), at_once = !d->held && device_draw(d, d->inline_ppm);
-    uint8_t *to = target;
-    d->outside += to < d->pinned || to + bytes > d->pinned + d->pinned_bytes;
+    uint8_t *to = c.target;
+    d->outside += !c.in && (to < d->pinned || to + c.bytes > d->pinned + d->pinned_bytes);
     d->copies++;
     d->failed += refused;
     if (!refused && !at_once) {
@@ -74,9 +75,19 @@ static inline pawl_code device_copy_out(void *context, const void *source, void 
     }
     if (at_once) {
         device_carry_out(d, &c);
-        pawl_copy_done(copy, PAWL_OK);
+        pawl_copy_done(c.copy, PAWL_OK);
     }
     return PAWL_OK;
+}
+
+static inline pawl_code device_copy_out(void *context, const void *source, void *target, size_t bytes,
+                                        struct pawl_copy *copy, struct pawl_error *e) {
+    return device_begin(context, (struct device_copy){source, target, bytes, copy, false}, e);
+}
+
+static inline pawl_code device_copy_in(void *context, const void *source, void *target, size_t bytes,
+                                       struct pawl_copy *copy, struct pawl_error *e) {
+    return device_begin(context, (struct device_copy){source, target, bytes, copy, true}, e);
 }
 
 static inline pawl_code device_pin(void *context, void *base, size_t bytes) {
@@ -126,8 +137,12 @@ static inline struct device *device_new(uint64_t seed, const char *name) {
     d->bytes = malloc(d->size);
     if (d->window == MAP_FAILED || d->bytes == NULL) abort();
     d->random.state = seed;
-    d->memory = (struct pawl_memory){
-        .name = name, .context = d, .copy_out = device_copy_out, .pin = device_pin, .unpin = device_unpin};
+    d->memory = (struct pawl_memory){.name = name,
+                                     .context = d,
+                                     .copy_out = device_copy_out,
+                                     .copy_in = device_copy_in,
+                                     .pin = device_pin,
+                                     .unpin = device_unpin};
     pthread_mutex_init(&d->mutex, NULL);
     pthread_cond_init(&d->changed, NULL);
     if (pthread_create(&d->thread, NULL, device_thread, d) != 0) abort();
