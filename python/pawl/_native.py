@@ -1,0 +1,442 @@
+"""Checkpoints and readers of the C library, as Python objects with no behaviour of their own.
+
+What each call promises, and which errors it returns, is written once, in include/pawl/ckpt.h; here errors are
+raised as the classes of `pawl.errors`. Every call releases the interpreter's lock while the library runs; a
+signal's Python handler runs when the call has returned. A Ckpt or Reader may be used by one thread at a time,
+but for `Ckpt.status`. Times are seconds, sizes bytes. Tested in tests/python/native_test.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_size_t, c_uint64, c_void_p
+from os import PathLike, fsencode
+from types import TracebackType
+from typing import Any, NamedTuple, Sequence
+
+from . import _abi, errors
+
+_FULL = ("block", "skip")
+_BACKENDS = ("auto", "uring", "plain", "pmem")
+_UNTIL = ("captured", "committed", "durable")
+_EVENTS_AT_ONCE = 16
+
+
+class Tensor(NamedTuple):
+    """A named slice of a tensor in memory: struct pawl_tensor.
+
+    begin and extent (elements, one each dimension) say which box of the global `shape` lies at `address`;
+    None: all of it. The bytes there are row-major without gaps; other strides are refused.
+    """
+
+    name: str
+    dtype: str  # "F32": names of include/pawl/dtype.def
+    shape: tuple[int, ...]
+    begin: tuple[int, ...] | None
+    extent: tuple[int, ...] | None
+    address: int
+    strides: tuple[int, ...] | None = None  # in elements; None: contiguous
+
+
+class Status(NamedTuple):
+    """struct pawl_ckpt_status."""
+
+    durable_step: int
+    durable_age_s: float
+    in_flight: int
+    saves: int
+    committed: int
+    skipped: int
+    failed: int
+    cancelled: int
+    failed_in_row: int
+    bytes_written: int
+    blocked_ns: int
+    staging_bytes: int
+    staging_used_bytes: int
+    every: int
+    iteration_s: float
+    save_s: float
+    progress_ns: int
+    backend: str
+    run_id: str  # 32 hexadecimal digits
+
+
+class Event(NamedTuple):
+    """struct pawl_ckpt_event; kind ("captured") and code ("OK") by their names."""
+
+    kind: str
+    id: int
+    step: int
+    code: str
+    text: str
+    bytes: int
+    blocked_ns: int
+    capture_ns: int
+    write_ns: int
+    total_ns: int
+    in_flight: int
+    every: int
+
+
+class Step(NamedTuple):
+    """struct pawl_ckpt_step: a step in a run's folder."""
+
+    step: int
+    incarnation: int
+    unit_count: int
+    complete: bool
+    bad: bool
+    bytes: int
+    missing: str
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return bytes(value).hex() if isinstance(value, ctypes.Array) else value
+
+
+def _values(struct: ctypes.Structure) -> dict[str, Any]:
+    return {field[0]: _plain(getattr(struct, field[0])) for field in struct._fields_}
+
+
+def _place(choices: Sequence[str], value: str, what: str) -> int:
+    if value not in choices:
+        raise errors.Argument(f"{what} is {value!r}; it can be {', '.join(map(repr, choices))}")
+    return choices.index(value)
+
+
+def _whole(value: int, bits: int, what: str) -> int:
+    """ctypes would cut a number that is too large, or negative, without a word."""
+    if not 0 <= value < 1 << bits:
+        raise errors.Argument(f"{what} is {value}; it can be 0 to {(1 << bits) - 1}")
+    return value
+
+
+def _path(path: str | bytes | PathLike[Any]) -> bytes:
+    """The bytes of a path; C would take one with a zero byte for a shorter one."""
+    encoded = fsencode(path)
+    if b"\0" in encoded:
+        raise errors.Argument(f"the path {encoded!r} holds a zero byte")
+    return encoded
+
+
+def _run_id(text: str | None) -> Any:
+    try:
+        raw = bytes.fromhex(text or "00" * _abi.RUN_ID_BYTES)
+    except ValueError:
+        raw = b""
+    if len(raw) != _abi.RUN_ID_BYTES:
+        raise errors.Argument(f"run_id is {text!r}; it is {2 * _abi.RUN_ID_BYTES} hexadecimal digits or None")
+    return (ctypes.c_uint8 * _abi.RUN_ID_BYTES)(*raw)
+
+
+def _deadline(timeout: float | None) -> int:
+    if timeout is None:
+        return _abi.FOREVER
+    if timeout != timeout:
+        raise errors.Argument("timeout is not a number")
+    now: int = _abi.library().pawl_now()
+    return int(min(now + max(timeout, 0.0) * 1e9, 2**62))
+
+
+def contiguous(extent: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of a row-major box without gaps."""
+    strides, step = [], 1
+    for size in reversed(extent):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _is_contiguous(tensor: Tensor, extent: tuple[int, ...]) -> bool:
+    if tensor.strides is None or 0 in extent:
+        return True
+    if len(tensor.strides) != len(extent):
+        return False
+    wanted = contiguous(extent)
+    return all(e == 1 or s == w for e, s, w in zip(extent, tensor.strides, wanted, strict=True))
+
+
+def _extent(tensor: Tensor) -> tuple[int, ...]:
+    begin = tensor.begin or (0,) * len(tensor.shape)
+    return tensor.extent or tuple(s - b for s, b in zip(tensor.shape, begin))
+
+
+def _box(numbers: Sequence[int] | None, what: str) -> Any:
+    if numbers is None:
+        return None
+    return (c_uint64 * len(numbers))(*(_whole(n, 64, what) for n in numbers))
+
+
+def _fill(out: _abi.CTensor, tensor: Tensor) -> None:
+    """One tensor for the library. `out` keeps what it points to alive; the data is the caller's."""
+    names = _abi.dtype_names()
+    what = f"tensor {tensor.name!r}"
+    if tensor.dtype not in names:
+        raise errors.Argument(f"{what} is of type {tensor.dtype!r}; there are {', '.join(names)}")
+    for part in (tensor.begin, tensor.extent):
+        if part is not None and len(part) != len(tensor.shape):
+            raise errors.Argument(f"{what}: shape {tensor.shape} and slice {part} differ in dimensions")
+    if "\0" in tensor.name:
+        raise errors.Argument(f"{what} has a zero byte in its name")
+    if not _is_contiguous(tensor, _extent(tensor)):
+        raise errors.Unsupported(
+            f"{what} has the strides {tensor.strides} for {_extent(tensor)} elements: give a contiguous copy"
+        )
+    out.name, out.dtype, out.rank = tensor.name.encode(), names.index(tensor.dtype), len(tensor.shape)
+    out.shape = _box(tensor.shape, what)
+    out.begin, out.extent = _box(tensor.begin, what), _box(tensor.extent, what)
+    out.data = tensor.address or None
+
+
+def _tensors(tensors: Sequence[Tensor]) -> Any:
+    array = (_abi.CTensor * len(tensors))()
+    for out, tensor in zip(array, tensors, strict=True):
+        _fill(out, tensor)
+    return array
+
+
+class _Handle:
+    """What Ckpt and Reader share: a pointer of the library, gone once it is closed."""
+
+    def __init__(self) -> None:
+        self._pointer: c_void_p | None = None
+        self._error = _abi.CError()
+        self._library = _abi.library()
+
+    def _live(self) -> c_void_p:
+        if self._pointer is None:
+            raise errors.Argument(f"this {type(self).__name__} was closed")
+        return self._pointer
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        code = getattr(self._library, function)(self._live(), *arguments, byref(self._error))
+        if code:
+            _abi.check(code, self._error)
+
+
+class Ckpt(_Handle):
+    """An open run: struct pawl_ckpt. Close it; what it opened must not be used in a child of os.fork()."""
+
+    def __init__(self, path: str | bytes | PathLike[Any], *, rank: int = 0, rank_count: int = 1,
+                 start: str | None = None, every: int = 0, overhead: float = 0.0, mtbf_s: float = 0.0,
+                 in_flight: int = 0, keep: int = 0, full: str = "block", tolerate: int = 0,
+                 backend: str = "auto", staging_bytes: int = 0, must_exist: bool = False,
+                 must_be_new: bool = False, run_id: str | None = None, unchecked: bool = False) -> None:
+        """Opens or makes the run's folder (pawl_ckpt_open): struct pawl_ckpt_options has the meanings.
+
+        Zeros mean the library's defaults. full: "block" or "skip". backend: "auto", "uring", "plain", "pmem".
+        Errors: Busy, Foreign, Corrupt, NoSpace, Argument, NotFound, Io."""
+        super().__init__()
+        self._path, self._resumed = path, 0
+        self._counts: dict[int, int] = {}
+        options = _abi.COptions(
+            path=_path(path), must_exist=must_exist, must_be_new=must_be_new, run_id=_run_id(run_id),
+            rank=_whole(rank, 32, "rank"), rank_count=_whole(rank_count, 32, "rank_count"),
+            start=None if start is None else start.encode(), in_flight=_whole(in_flight, 32, "in_flight"),
+            keep=_whole(keep, 32, "keep"), full=_place(_FULL, full, "full"),
+            tolerate=_whole(tolerate, 32, "tolerate"), backend=_place(_BACKENDS, backend, "backend"),
+            staging_bytes=_whole(staging_bytes, 64, "staging_bytes"), unchecked=unchecked,
+            every=_whole(every, 64, "every"), overhead=overhead, mtbf_s=mtbf_s)
+        out = c_void_p()
+        _abi.check(self._library.pawl_ckpt_open(byref(options), byref(out), byref(self._error)), self._error)
+        self._pointer = out
+
+    def declare(self, tensors: Sequence[Tensor]) -> int:
+        """What this rank holds; returns a handle. Keeps nothing alive: the memory must outlive its saves."""
+        array, out = _tensors(tensors), c_void_p()
+        self._call("pawl_ckpt_declare", array, len(array), byref(out))
+        handle = out.value or 0
+        self._counts[handle] = len(array)
+        return handle
+
+    def _state(self, handle: int) -> c_void_p:
+        if handle not in self._counts:
+            raise errors.Argument(f"handle {handle} is none that declare() of this checkpoint returned")
+        return c_void_p(handle)
+
+    def resume(self, handle: int) -> int:
+        """Fills the memory of `handle` from the newest durable step, which is returned; 0: nothing saved.
+
+        Errors: Corrupt, NotFound, Format, Io."""
+        step = c_uint64()
+        self._call("pawl_ckpt_resume", self._state(handle), byref(step))
+        self._resumed = step.value
+        return step.value
+
+    def unit_count(self) -> int:
+        """Units of the step resumed from; 0 when nothing was resumed."""
+        if not self._resumed:
+            return 0
+        with Reader(self._path) as reader:
+            return reader.steps()[self._resumed_index(reader)].unit_count
+
+    def unit_blob(self, unit: int) -> bytes:
+        """The blob of one unit of the step resumed from. Call it before the first save.
+
+        Errors: NotFound (nothing was resumed, or no such unit)."""
+        if not self._resumed:
+            raise errors.NotFound("no step was resumed from: there are no blobs")
+        with Reader(self._path) as reader:
+            return reader.blob(self._resumed_index(reader), unit)
+
+    def _resumed_index(self, reader: Reader) -> int:
+        for index, step in enumerate(reader.steps()):
+            if step.step == self._resumed and step.complete and not step.bad:
+                return index
+        raise errors.NotFound(f"step {self._resumed}, which was resumed from, is there no more")
+
+    def from_scratch(self) -> None:
+        """Begins anew although durable steps exist (pawl_ckpt_from_scratch)."""
+        self._call("pawl_ckpt_from_scratch")
+
+    def save(self, handle: int, step: int, *, unit: int = 0, unit_count: int = 1, blob: bytes = b"",
+             addresses: Sequence[int] | None = None) -> int:
+        """Begins a save and returns its id; 0: skipped. The memory may change after fence().
+
+        addresses: one for each tensor declared, instead of those declared. Raises the error of an earlier
+        save when more than `tolerate` in a row have failed; then nothing was begun."""
+        save = _abi.CSave(state=self._state(handle), step=_whole(step, 64, "step"),
+                          unit=_whole(unit, 32, "unit"), unit_count=_whole(unit_count, 32, "unit_count"),
+                          blob=blob or None, blob_bytes=len(blob))
+        if addresses is not None:
+            if len(addresses) != self._counts[handle]:
+                raise errors.Argument(f"{len(addresses)} addresses for {self._counts[handle]} tensors")
+            save.data = (c_void_p * len(addresses))(*addresses)
+        id = c_uint64()
+        self._call("pawl_ckpt_save", byref(save), byref(id))
+        return id.value
+
+    def fence(self, timeout: float | None = None) -> None:
+        """Waits until all memory given to saves may be changed. Errors: Timeout."""
+        self._call("pawl_ckpt_fence", _deadline(timeout))
+
+    def wait(self, id: int, until: str = "durable", timeout: float | None = None) -> None:
+        """Waits for one save to be "captured", "committed" or "durable". Errors: Timeout, the save's own."""
+        place = _place(_UNTIL, until, "until")
+        self._call("pawl_ckpt_wait", _whole(id, 64, "id"), place, _deadline(timeout))
+
+    def cancel(self, id: int) -> None:
+        """Gives up a save that has not begun to commit."""
+        self._library.pawl_ckpt_cancel(self._live(), _whole(id, 64, "id"))
+
+    def due(self, step: int) -> bool:
+        """Is it time to save? Called once an iteration, which it measures."""
+        return bool(self._library.pawl_ckpt_due(self._live(), step))
+
+    def status(self) -> Status:
+        """Numbers of this rank's saves. From any thread."""
+        out = _abi.CStatus()
+        self._library.pawl_ckpt_status(self._live(), byref(out))
+        return Status(**_values(out))
+
+    def events(self) -> list[Event]:
+        """Events not fetched yet, oldest first; of more than 1024 the oldest are dropped."""
+        found: list[Event] = []
+        out = (_abi.CEvent * _EVENTS_AT_ONCE)()
+        while count := self._library.pawl_ckpt_poll(self._live(), out, _EVENTS_AT_ONCE):
+            found += map(self._event, out[:count])
+        return found
+
+    def _event(self, event: _abi.CEvent) -> Event:
+        names = {"kind": self._library.pawl_ckpt_event_name(event.kind).decode(),
+                 "code": self._library.pawl_code_name(event.code).decode()}
+        return Event(**{**_values(event), **names})
+
+    def close(self, timeout: float | None = None) -> None:
+        """Waits for all saves, gives up the rest at the deadline, closes. Once closed it does nothing.
+
+        Raises the first error of saves that no call has raised, or Timeout; closed it is in any case."""
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            deadline = _deadline(timeout)
+            _abi.check(self._library.pawl_ckpt_close(pointer, deadline, byref(self._error)), self._error)
+
+    def __enter__(self) -> Ckpt:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+
+class Reader(_Handle):
+    """Reads what a run has saved, without writing: struct pawl_ckpt_reader. A context manager.
+
+    An index counts steps, newest first, as steps() lists them."""
+
+    def __init__(self, path: str | bytes | PathLike[Any], *, run_id: str | None = None,
+                 unchecked: bool = False) -> None:
+        """`path`: a run's folder, its store folder, or one rank's store; it may be in use.
+
+        unchecked: accept what was written without checksums. Errors: NotFound, Foreign, Io, Corrupt."""
+        super().__init__()
+        options = _abi.CReaderOptions(run_id=_run_id(run_id), unchecked=unchecked)
+        out, e = c_void_p(), self._error
+        code = self._library.pawl_ckpt_reader_open(_path(path), byref(options), byref(out), byref(e))
+        _abi.check(code, self._error)
+        self._pointer = out
+
+    def _checked(self, index: int) -> int:
+        count = self._library.pawl_ckpt_reader_step_count(self._live())
+        if not 0 <= index < count:
+            raise errors.NotFound(f"no step has the index {index}: there are {count}, counted from 0")
+        return index
+
+    def steps(self) -> list[Step]:
+        """All steps found, complete or not, newest first."""
+        count = self._library.pawl_ckpt_reader_step_count(self._live())
+        return [Step(**_values(self._library.pawl_ckpt_reader_step(self._pointer, i))) for i in range(count)]
+
+    def newest(self) -> int | None:
+        """Index of the newest complete step that is not marked bad; None: there is none."""
+        index: int = self._library.pawl_ckpt_reader_newest(self._live())
+        return None if index == _abi.NO_INDEX else index
+
+    def problems(self) -> list[str]:
+        """What was found damaged or unreadable, in words."""
+        found: list[str] = []
+        while (text := self._library.pawl_ckpt_reader_problem(self._live(), len(found))) is not None:
+            found.append(text.decode(errors="replace"))
+        return found
+
+    def tensors(self, index: int) -> list[Tensor]:
+        """Name, type and global shape of each tensor of a step; their address is 0."""
+        pointer, names = self._live(), _abi.dtype_names()
+        found = []
+        for i in range(self._library.pawl_ckpt_reader_tensor_count(pointer, self._checked(index))):
+            t = self._library.pawl_ckpt_reader_tensor(pointer, index, i)
+            found.append(Tensor(t.name.decode(), names[t.dtype], tuple(t.shape[: t.rank]), None, None, 0))
+        return found
+
+    def read(self, index: int, tensors: Sequence[Tensor]) -> None:
+        """Reads whole tensors or boxes of them into their addresses, verified, however they were saved.
+
+        Errors: NotFound (a tensor, named), Format (other type or shape, both named), Corrupt, Io."""
+        array = _tensors(tensors)
+        self._call("pawl_ckpt_reader_read", self._checked(index), array, len(array))
+
+    def blob(self, index: int, unit: int) -> bytes:
+        """What was frozen with one unit of a step; empty when nothing was. Errors: NotFound, Corrupt, Io."""
+        blob, size = c_void_p(), c_size_t()
+        unit = _whole(unit, 32, "unit")
+        self._call("pawl_ckpt_reader_blob", self._checked(index), unit, byref(blob), byref(size))
+        return ctypes.string_at(blob, size.value) if blob.value else b""
+
+    def bytes_read(self) -> int:
+        """Bytes read from devices so far."""
+        return int(self._library.pawl_ckpt_reader_bytes_read(self._live()))
+
+    def close(self) -> None:
+        """Frees the reader. Once closed it does nothing."""
+        pointer, self._pointer = self._pointer, None
+        self._library.pawl_ckpt_reader_close(pointer)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()

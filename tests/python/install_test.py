@@ -1,0 +1,76 @@
+"""`pip install ./python` in a fresh environment, without a network: the installed package finds its own library.
+
+Once with the library built by CMake, as a user gets it, once with the file that PAWL_LIBRARY names. Exits 77
+where this Python cannot make environments with pip."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+USE = """
+import array, pathlib, sys
+import pawl
+from pawl import _abi, _native
+assert "torch" not in sys.modules and "numpy" not in sys.modules
+folder = pathlib.Path(pawl.__file__).parent
+assert folder.is_relative_to(sys.prefix), folder
+assert (folder / "py.typed").exists()
+assert _abi.candidates()[0] == str(folder / "libpawl_ckpt.so"), _abi.candidates()
+data = array.array("f", [1.5, 2.5])
+tensor = _native.Tensor("a", "F32", (2,), None, None, data.buffer_info()[0])
+for expected in (0, 7):
+    with _native.Ckpt(sys.argv[1]) as ckpt:
+        handle = ckpt.declare([tensor])
+        assert ckpt.resume(handle) == expected
+        if not expected:
+            ckpt.save(handle, 7)
+            ckpt.fence()
+    if not expected:
+        data[0] = 0.0
+print(list(data))
+"""
+
+
+def run(command: list, **env: str) -> str:
+    whole = {k: v for k, v in os.environ.items() if k not in ("PAWL_LIBRARY", "PYTHONPATH")}
+    done = subprocess.run([str(c) for c in command], env={**whole, **env}, capture_output=True, text=True, cwd="/")
+    if done.returncode:
+        raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done.stdout
+
+
+class Install(unittest.TestCase):
+    def install_and_use(self, **env: str) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            python = Path(folder, "venv", "bin", "python")
+            run([sys.executable, "-m", "venv", Path(folder, "venv")])
+            run([python, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", ROOT / "python"], **env)
+            self.assertEqual(run([python, "-c", USE, Path(folder, "run")]), "[1.5, 2.5]\n")
+            run([python, "-m", "pip", "check"])
+            run([python, "-m", "pip", "uninstall", "-y", "pawl"])
+            self.assertEqual([], list(Path(folder, "venv").rglob("*pawl*")), "what uninstalling leaves behind")
+
+    def test_an_installed_package_saves_and_resumes_with_the_library_it_was_built_with(self) -> None:
+        self.install_and_use()
+
+    def test_a_library_that_is_named_is_packed_instead_of_built(self) -> None:
+        self.install_and_use(PAWL_LIBRARY=os.environ["PAWL_LIBRARY"])
+
+    def test_a_library_that_does_not_exist_fails_the_installation_by_its_name(self) -> None:
+        with self.assertRaisesRegex(AssertionError, "no/such/library.so"):
+            self.install_and_use(PAWL_LIBRARY="/no/such/library.so")
+
+
+if __name__ == "__main__":
+    try:
+        import ensurepip  # noqa: F401
+        import venv  # noqa: F401
+    except ImportError as missing:
+        print(f"skipped: this Python makes no environments with pip ({missing})")
+        sys.exit(77)
+    unittest.main()
