@@ -134,3 +134,14 @@ def whole(name: str, tensor: torch.Tensor) -> Piece | None:
     if place is None or (math.prod(place.extent) == 0 and tensor.numel() > 0):
         return None
     return Piece(place.begin, place.extent, local(tensor))
+
+
+def fresh(name: str, shape: tuple[int, ...], dtype: torch.dtype, like: torch.Tensor | None) -> torch.Tensor:
+    """Memory to read a stored tensor into: sharded as the DTensor `like` where that has this shape, else whole."""
+    if like is None or not _is_sharded(like) or tuple(like.shape) != shape:
+        return torch.empty(shape, dtype=dtype)
+    here: Any = like.data
+    part = torch.empty(tuple(local(like).shape), dtype=dtype)
+    made: torch.Tensor = type(here).from_local(part, here.device_mesh, here.placements, run_check=False,
+                                               shape=torch.Size(shape), stride=here.stride())
+    return made

@@ -341,10 +341,29 @@ class Checkpointer:
             raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit; nothing was loaded:\n  "
                                        + "\n  ".join(out))
 
+    def _like(self, stored: dict[str, _native.Tensor]) -> dict[str, torch.Tensor]:
+        """Tensors that are here, by the stored names of what has to be cut as they are."""
+        out: dict[str, torch.Tensor] = {}
+        for state in self._states:
+            if isinstance(state, _torch.ModuleState):
+                out.update({e.name: e.tensor for e in state.collect()[0]})
+            elif isinstance(state, _torch.OptimizerState):
+                named = [(n, p) for ns, g in zip(state.names(), state.optimizer.param_groups)
+                         for n, p in zip(ns, g["params"]) if hasattr(p, "placements")]
+                out.update(_likes(named, state.key, stored))
+        return out
+
     def _load(self, blob: dict[str, Any], stored: dict[str, _native.Tensor]) -> int:
         """Read everything, then put it in place: a read that fails has changed nothing."""
-        fresh = {t.name: torch.empty(t.shape, dtype=_torch.TORCH_OF[t.dtype]) for t in stored.values()}
-        wanted = [t._replace(begin=None, extent=None, address=fresh[t.name].data_ptr()) for t in stored.values()]
+        like = self._like(stored)
+        fresh = {t.name: _shard.fresh(t.name, tuple(t.shape), _torch.TORCH_OF[t.dtype], like.get(t.name))
+                 for t in stored.values()}
+        wanted = []
+        for t in stored.values():
+            piece = _shard.whole(t.name, fresh[t.name])
+            if piece is not None:
+                box = (None, None) if piece.extent == tuple(t.shape) else (piece.begin, piece.extent)
+                wanted.append(t._replace(begin=box[0], extent=box[1], address=piece.view.data_ptr()))
         step = self._ckpt.resume(self._ckpt.declare(wanted))
         if step != blob["step"]:
             raise errors.Corrupt(f"{self._path}: step {blob['step']} is damaged, {step} is the newest that is good: "
@@ -363,6 +382,15 @@ class Checkpointer:
         except (KeyError, TypeError, ValueError) as e:
             raise errors.Format(f"{self._path}: the stored state of step {step} is malformed: {e!r}") from e
         return step
+
+
+def _likes(parameters: list[tuple[str, torch.Tensor]], key: str, stored: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Optimizer state by its stored name: the parameter whose cut it shares."""
+    out = {}
+    for name, parameter in parameters:
+        prefix = f"{key}/{name}/"
+        out.update({full: parameter for full in stored if full.startswith(prefix)})
+    return out
 
 
 def _module_differences(state: _torch.ModuleState, body: dict[str, Any],
