@@ -154,6 +154,16 @@ pawl_code pawl_ckpt_resume(struct pawl_ckpt *c, struct pawl_ckpt_state *state, u
 /* The blob that was saved with the step resumed from, by replica 0 of the unit that holds the first tensor
  * declared; valid until close; null and 0 when there is none. */
 void pawl_ckpt_blob(const struct pawl_ckpt *c, const void **blob, size_t *bytes);
+/* Likewise of each unit: how many the step resumed from has (0: nothing was resumed from), and what was saved
+ * with one of them, on whatever rank that was; null and 0 when it had none. Valid until close. ARGUMENT:
+ * there is no such unit. */
+uint32_t pawl_ckpt_unit_count(const struct pawl_ckpt *c);
+pawl_code pawl_ckpt_unit_blob(const struct pawl_ckpt *c, uint32_t unit, const void **blob, size_t *bytes,
+                              struct pawl_error *e);
+/* The step that pawl_ckpt_resume sets out from, as found or agreed at open; 0: none, or what there was is
+ * lost (resuming says so). Alone, it goes back to an older one where that one is damaged. To look at what is
+ * stored before memory is declared for it: pawl_ckpt_reader_open. */
+uint64_t pawl_ckpt_stored_step(const struct pawl_ckpt *c);
 /* Instead of resuming: begin anew although durable steps exist. They are kept until new ones replace them. A
  * save without either call, while durable steps exist, is refused with ARGUMENT. */
 pawl_code pawl_ckpt_from_scratch(struct pawl_ckpt *c, struct pawl_error *e);

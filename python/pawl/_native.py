@@ -230,7 +230,6 @@ class Ckpt(_Handle):
         Zeros mean the library's defaults. full: "block" or "skip". backend: "auto", "uring", "plain", "pmem".
         Errors: Busy, Foreign, Corrupt, NoSpace, Argument, NotFound, Io."""
         super().__init__()
-        self._path, self._resumed = path, 0
         self._counts: dict[int, int] = {}
         options = _abi.COptions(
             path=_path(path), must_exist=must_exist, must_be_new=must_be_new, run_id=_run_id(run_id),
@@ -263,30 +262,23 @@ class Ckpt(_Handle):
         Errors: Corrupt, NotFound, Format, Io."""
         step = c_uint64()
         self._call("pawl_ckpt_resume", self._state(handle), byref(step))
-        self._resumed = step.value
         return step.value
+
+    def stored_step(self) -> int:
+        """The step that resume() sets out from; 0: none."""
+        return int(self._library.pawl_ckpt_stored_step(self._live()))
 
     def unit_count(self) -> int:
         """Units of the step resumed from; 0 when nothing was resumed."""
-        if not self._resumed:
-            return 0
-        with Reader(self._path) as reader:
-            return reader.steps()[self._resumed_index(reader)].unit_count
+        return int(self._library.pawl_ckpt_unit_count(self._live()))
 
     def unit_blob(self, unit: int) -> bytes:
-        """The blob of one unit of the step resumed from. Call it before the first save.
+        """What was saved with one unit of the step resumed from.
 
-        Errors: NotFound (nothing was resumed, or no such unit)."""
-        if not self._resumed:
-            raise errors.NotFound("no step was resumed from: there are no blobs")
-        with Reader(self._path) as reader:
-            return reader.blob(self._resumed_index(reader), unit)
-
-    def _resumed_index(self, reader: Reader) -> int:
-        for index, step in enumerate(reader.steps()):
-            if step.step == self._resumed and step.complete and not step.bad:
-                return index
-        raise errors.NotFound(f"step {self._resumed}, which was resumed from, is there no more")
+        Errors: Argument (nothing was resumed, or no such unit)."""
+        blob, size = c_void_p(), c_size_t()
+        self._call("pawl_ckpt_unit_blob", _whole(unit, 32, "unit"), byref(blob), byref(size))
+        return ctypes.string_at(blob, size.value) if blob.value else b""
 
     def from_scratch(self) -> None:
         """Begins anew although durable steps exist (pawl_ckpt_from_scratch)."""

@@ -13,13 +13,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from . import errors
+
 TAG = "!"  # a JSON object with this key is a typed value, not a dict
 DEPTH_MAX = 100
 
 Leaf = Callable[[str, Any], None]
 
 
-class Unsaveable(TypeError):
+class Unsaveable(errors.Unsupported):
     """A value that cannot be saved; the message begins with its path."""
 
 

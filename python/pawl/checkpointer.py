@@ -48,7 +48,7 @@ class Checkpointer:
     def __init__(self, path: str | os.PathLike[str], *, every: int | str = "auto", overhead: float = 0.03,
                  keep: int = 1, in_flight: int = 2, mtbf: float | None = None, on_full: str = "wait",
                  tolerate: int = 0, grace: float = 30.0, signals: Sequence[int] = (signal.SIGTERM,),
-                 rng: bool = True, debug: bool = False, group: Any = "auto", from_scratch: bool = False,
+                 rng: bool = True, debug: bool = False, from_scratch: bool = False,
                  **objects: Any) -> None:
         if every != "auto" and (not isinstance(every, int) or every < 1):
             raise errors.Argument(f"every is {every!r}: wanted a number of steps, 1 or more, or 'auto'")
@@ -56,7 +56,7 @@ class Checkpointer:
             raise errors.Argument(f"on_full is {on_full!r}: wanted 'wait' or 'skip'")
         if not objects:
             raise errors.Argument("nothing to save: give model=, optimizer=, ...")
-        self._path, self._objects, self._group = os.fspath(path), objects, _group.find(group)
+        self._path, self._objects, self._group = os.fspath(path), objects, _group.find("auto")
         self._states = _torch.states(objects)
         self._fixed = every != "auto"
         self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch

@@ -60,9 +60,8 @@ void conduct_plan(struct conduct *c, struct coord_event *planned, struct pawl_er
 
 /* Promise 5: what is sent has been proven, as a whole and for what is left of it. */
 static pawl_code prove(const struct go *go, struct pawl_error *e) {
-    pawl_code code = ir_check(go->plan, NULL, NULL, e);
-    if (code == PAWL_OK && go->done != NULL) code = ir_check_rest(go->plan, NULL, go->done, NULL, e);
-    return code;
+    return go->done == NULL ? ir_check(go->plan, NULL, NULL, e)
+                            : ir_check_rest(go->plan, NULL, go->done, NULL, e); /* the whole plan too */
 }
 
 static pawl_code fill_go(struct conduct *c, const struct coord_action *a, struct go *go,

@@ -297,7 +297,7 @@ static void free_all(struct pawl_ckpt *c) {
     pthread_mutex_destroy(&c->mutex);
     free(c->outcomes);
     free(c->events);
-    free(c->blob);
+    saver_blobs_free(c);
     free((void *)(uintptr_t)c->options.path);
     free(c);
 }

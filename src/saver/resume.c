@@ -31,7 +31,7 @@ static uint32_t find_step(const struct pawl_ckpt *c, const struct ckpt_set *set)
     return UINT32_MAX;
 }
 
-/* ---- the blob: of the unit that holds the state's first tensor ---- */
+/* ---- the blobs, one a unit ---- */
 
 static uint32_t unit_of(const struct ckpt_set *set, uint32_t index, const struct pawl_ckpt_state *state) {
     for (uint32_t i = 0; state->count > 0 && i < ckpt_set_tensor_count(set, index); i++) {
@@ -41,26 +41,63 @@ static uint32_t unit_of(const struct ckpt_set *set, uint32_t index, const struct
     return 0;
 }
 
-static pawl_code take_blob(struct pawl_ckpt *c, struct ckpt_set *set, uint32_t index,
-                           const struct pawl_ckpt_state *state, struct pawl_error *e) {
+void saver_blobs_free(struct pawl_ckpt *c) {
+    for (uint32_t i = 0; i < c->blob_count; i++) free(c->blobs[i].data);
+    free(c->blobs);
+    c->blobs = NULL;
+    c->blob_count = c->first_unit = 0;
+}
+
+static pawl_code take_blob(struct pawl_ckpt *c, struct ckpt_set *set, uint32_t index, uint32_t unit,
+                           struct pawl_error *e) {
     const void *blob = NULL;
-    size_t bytes = 0;
-    pawl_code code = ckpt_set_blob(set, index, unit_of(set, index, state), &blob, &bytes, e);
-    free(c->blob);
-    c->blob = NULL;
-    c->blob_bytes = 0;
-    if (code != PAWL_OK || bytes == 0) return code;
-    c->blob = malloc(bytes);
-    if (c->blob == NULL) return saver_no_memory(c, e);
-    memcpy(c->blob, blob, bytes);
-    c->blob_bytes = bytes;
+    struct saver_blob *out = &c->blobs[unit];
+    pawl_code code = ckpt_set_blob(set, index, unit, &blob, &out->bytes, e);
+    if (code != PAWL_OK || out->bytes == 0) return code;
+    out->data = malloc(out->bytes);
+    if (out->data == NULL) return saver_no_memory(c, e);
+    memcpy(out->data, blob, out->bytes);
+    return PAWL_OK;
+}
+
+/* All that the set has read of them anyway: the files may be overwritten by the time somebody asks. */
+static pawl_code take_blobs(struct pawl_ckpt *c, struct ckpt_set *set, uint32_t index,
+                            const struct pawl_ckpt_state *state, struct pawl_error *e) {
+    uint32_t count = ckpt_set_at(set, index)->unit_count;
+    saver_blobs_free(c);
+    c->blobs = calloc((size_t)count + 1, sizeof *c->blobs);
+    if (c->blobs == NULL) return saver_no_memory(c, e);
+    c->blob_count = count;
+    c->first_unit = unit_of(set, index, state);
+    pawl_code code = PAWL_OK;
+    for (uint32_t unit = 0; unit < count && code == PAWL_OK; unit++) code = take_blob(c, set, index, unit, e);
+    if (code != PAWL_OK) saver_blobs_free(c);
+    return code;
+}
+
+uint32_t pawl_ckpt_unit_count(const struct pawl_ckpt *c) { return c->blob_count; }
+
+pawl_code pawl_ckpt_unit_blob(const struct pawl_ckpt *c, uint32_t unit, const void **blob, size_t *bytes,
+                              struct pawl_error *e) {
+    *blob = NULL;
+    *bytes = 0;
+    if (unit >= c->blob_count)
+        return error_set(e, PAWL_ARGUMENT, 0,
+                         c->blob_count == 0 ? "unit %u: nothing was resumed from, there are %u units"
+                                            : "unit %u: the step resumed from has %u units",
+                         unit, c->blob_count);
+    *blob = c->blobs[unit].data;
+    *bytes = c->blobs[unit].bytes;
     return PAWL_OK;
 }
 
 void pawl_ckpt_blob(const struct pawl_ckpt *c, const void **blob, size_t *bytes) {
-    *blob = c->blob;
-    *bytes = c->blob_bytes;
+    bool known = c->first_unit < c->blob_count;
+    *blob = known ? c->blobs[c->first_unit].data : NULL;
+    *bytes = known ? c->blobs[c->first_unit].bytes : 0;
 }
+
+uint64_t pawl_ckpt_stored_step(const struct pawl_ckpt *c) { return c->stored_step; }
 
 /* ---- reading ---- */
 
@@ -96,7 +133,7 @@ static void mark(struct pawl_ckpt *c, const struct ckpt_step *s, const struct pa
 static pawl_code read_step(struct pawl_ckpt *c, struct ckpt_set *set, uint32_t index,
                            const struct pawl_ckpt_state *state, struct pawl_error *e) {
     pawl_code code = ckpt_set_read_many(set, index, state->tensors, state->count, e);
-    if (code == PAWL_OK) code = take_blob(c, set, index, state, e);
+    if (code == PAWL_OK) code = take_blobs(c, set, index, state, e);
     return code;
 }
 

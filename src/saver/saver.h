@@ -14,6 +14,7 @@
  *   keeper.c   the thread                                   resume.c   restoring, walking back
  *   events.c   the ring, callbacks, status                  reader.c   reading without writing
  *   due.c      cadence                                      tuned.c    what was measured for this folder
+ *   strided.c  the strided kind of include/pawl/memory.h
  *
  * Formats: docs/formats/group.md. Tested in tests/unit/saver_*, tests/crash/saver_*. */
 #ifndef SAVER_SAVER_H
@@ -95,6 +96,11 @@ struct saver_skip { /* a save that this rank skipped: the group is to know */
     uint32_t unit, unit_count, replica, replica_count, copies;
 };
 
+struct saver_blob { /* of one unit of the step resumed from */
+    void *data;     /* null: the unit was saved without one */
+    size_t bytes;
+};
+
 enum saver_reached { REACHED_NOTHING, REACHED_COMMITTED, REACHED_DURABLE };
 
 struct outcome {
@@ -132,9 +138,9 @@ struct pawl_ckpt {
     uint64_t resumed_step;
     struct pawl_error
         loss; /* why there is nothing to resume from although there was; code OK: there was not */
-    void *blob;
-    size_t blob_bytes;
-    uint64_t last_step; /* of the newest save */
+    struct saver_blob *blobs;        /* [blob_count], by unit */
+    uint32_t blob_count, first_unit; /* first: the unit that holds the state's first tensor */
+    uint64_t last_step;              /* of the newest save */
     uint32_t last_units[SAVER_UNITS_MAX], last_unit_count;
 
     /* Shared, under the mutex. */
@@ -183,6 +189,7 @@ pawl_code saver_no_memory(const struct pawl_ckpt *c, struct pawl_error *e);
 /* state.c */
 pawl_code saver_share_of(struct pawl_ckpt_state *state, uint32_t part, uint32_t part_count,
                          const struct saver_share **out, struct pawl_error *e);
+void saver_blobs_free(struct pawl_ckpt *c);
 void saver_states_free(struct pawl_ckpt *c);
 
 /* save.c */

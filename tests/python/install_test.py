@@ -1,13 +1,14 @@
 """`pip install ./python` in a fresh environment, without a network: the installed package finds its own library.
 
-Once with the library built by CMake, as a user gets it, once with the file that PAWL_LIBRARY names. Exits 77
-where this Python cannot make environments with pip."""
+The library is built by CMake, as a user gets it; with PAWL_LIBRARY that file is packed instead. Exits 77 where this
+Python cannot make environments with pip."""
 
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,8 @@ for expected in (0, 7):
 print(list(data))
 """
 
+WHEEL = "import sys; sys.path.insert(0, sys.argv[1]); import pawl_build; print(pawl_build.build_wheel(sys.argv[2]))"
+
 
 def run(command: list, **env: str) -> str:
     whole = {k: v for k, v in os.environ.items() if k not in ("PAWL_LIBRARY", "PYTHONPATH")}
@@ -45,25 +48,28 @@ def run(command: list, **env: str) -> str:
 
 
 class Install(unittest.TestCase):
-    def install_and_use(self, **env: str) -> None:
+    def test_an_installed_package_saves_and_resumes_with_the_library_it_was_built_with(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             python = Path(folder, "venv", "bin", "python")
             run([sys.executable, "-m", "venv", Path(folder, "venv")])
-            run([python, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", ROOT / "python"], **env)
+            run([python, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", ROOT / "python"])
             self.assertEqual(run([python, "-c", USE, Path(folder, "run")]), "[1.5, 2.5]\n")
             run([python, "-m", "pip", "check"])
             run([python, "-m", "pip", "uninstall", "-y", "pawl"])
             self.assertEqual([], list(Path(folder, "venv").rglob("*pawl*")), "what uninstalling leaves behind")
 
-    def test_an_installed_package_saves_and_resumes_with_the_library_it_was_built_with(self) -> None:
-        self.install_and_use()
-
     def test_a_library_that_is_named_is_packed_instead_of_built(self) -> None:
-        self.install_and_use(PAWL_LIBRARY=os.environ["PAWL_LIBRARY"])
+        with tempfile.TemporaryDirectory() as folder:
+            named = Path(folder, "named.so")
+            named.write_bytes(b"these bytes")
+            name = run([sys.executable, "-c", WHEEL, ROOT / "python/build_backend", folder], PAWL_LIBRARY=str(named))
+            with zipfile.ZipFile(Path(folder, name.strip())) as wheel:
+                self.assertEqual(wheel.read("pawl/libpawl_ckpt.so"), b"these bytes")
 
     def test_a_library_that_does_not_exist_fails_the_installation_by_its_name(self) -> None:
-        with self.assertRaisesRegex(AssertionError, "no/such/library.so"):
-            self.install_and_use(PAWL_LIBRARY="/no/such/library.so")
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(AssertionError, "no/such/library.so"):
+            run([sys.executable, "-c", WHEEL, ROOT / "python/build_backend", folder],
+                PAWL_LIBRARY="/no/such/library.so")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Folder(unittest.TestCase):
         data = floats(*values)
         with Ckpt(self.path, **options) as ckpt:
             handle = ckpt.declare([tensor("a", data, (len(values),))])
-            ckpt.resume(ckpt.declare([tensor("a", floats(*values), (len(values),))]))
+            ckpt.resume(handle)
             ckpt.wait(ckpt.save(handle, step, blob=blob), "durable", 20)
 
 
@@ -96,8 +96,8 @@ class Errors(Folder):
 
     def test_other_shapes_and_missing_tensors_are_named(self) -> None:
         self.save(1, 1.0, 2.0)
-        for other, kind in ((tensor("a", floats(0, 0, 0), (3,)), errors.Format),
-                            (tensor("b", floats(0, 0), (2,)), errors.NotFound)):
+        data = floats(0, 0, 0)
+        for other, kind in ((tensor("a", data, (3,)), errors.Format), (tensor("b", data, (2,)), errors.NotFound)):
             with self.subTest(other.name), Ckpt(self.path) as ckpt:
                 with self.assertRaisesRegex(kind, other.name):
                     ckpt.resume(ckpt.declare([other]))
@@ -163,11 +163,19 @@ class Saving(Folder):
             self.assertEqual((ckpt.unit_count(), ckpt.unit_blob(0)), (1, b"x\0y"))
         self.assertEqual(list(data), [1.5, 2.5])
 
+    def test_the_blob_of_a_run_without_checksums_is_there_too(self) -> None:
+        self.save(3, 1.0, blob=b"b", unchecked=True)
+        data = floats(0)
+        with Ckpt(self.path, unchecked=True) as ckpt:
+            ckpt.resume(ckpt.declare([tensor("a", data, (1,))]))
+            self.assertEqual((ckpt.unit_count(), ckpt.unit_blob(0)), (1, b"b"))
+
     def test_a_fresh_run_resumes_nothing(self) -> None:
         with Ckpt(self.path) as ckpt:
             self.assertEqual(ckpt.resume(ckpt.declare([tensor("a", floats(1), (1,))])), 0)
             self.assertEqual(ckpt.unit_count(), 0)
-            with self.assertRaises(errors.NotFound):
+            self.assertEqual(ckpt.stored_step(), 0)
+            with self.assertRaises(errors.Argument):
                 ckpt.unit_blob(0)
 
     def test_every_unit_has_its_blob(self) -> None:
@@ -177,9 +185,10 @@ class Saving(Folder):
                 handle = ckpt.declare([tensor("ab"[unit], data, (1,))])
                 ckpt.save(handle, 5, unit=unit, unit_count=2, blob=b"unit %d" % unit)
         with Ckpt(self.path) as ckpt:
+            self.assertEqual(ckpt.stored_step(), 5)
             self.assertEqual(ckpt.resume(ckpt.declare([tensor("a", a, (1,)), tensor("b", b, (1,))])), 5)
             self.assertEqual([ckpt.unit_blob(u) for u in range(ckpt.unit_count())], [b"unit 0", b"unit 1"])
-            with self.assertRaises(errors.NotFound):
+            with self.assertRaises(errors.Argument):
                 ckpt.unit_blob(2)
 
     def test_addresses_given_to_a_save_count_instead_of_the_declared_ones(self) -> None:
@@ -248,8 +257,10 @@ class Reading(Folder):
         self.assertTrue(hit)
         for file in hit:
             file.write_bytes(file.read_bytes().replace(raw, raw[:-1] + b"\x7f"))
+        into = floats(*[0] * 64)
         with Reader(self.path) as reader, self.assertRaises(errors.Corrupt):
-            reader.read(0, [tensor("a", floats(*[0] * 64), (64,))])
+            reader.read(0, [tensor("a", into, (64,))])
+        self.assertEqual(len(into), 64)
 
 
 class Importing(unittest.TestCase):

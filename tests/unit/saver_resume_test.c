@@ -62,6 +62,54 @@ static void second_start_has_the_bytes_and_the_blob_of_the_newest_step(void **un
     skit_remove(path);
 }
 
+/* Saved by three ranks, resumed by one: it has what each of them kept of itself. */
+static void blob_of_every_unit_is_there_after_resuming(void **unused) {
+    (void)unused;
+    char *path = skit_folder();
+    struct skit_rank r = open_one(path);
+    assert_int_equal(pawl_ckpt_stored_step(r.c), 0);
+    assert_int_equal(resume(&r), 0);
+    assert_int_equal(pawl_ckpt_unit_count(r.c), 0);
+    static const char *const blobs[] = {"seed 17", "", "a longer state of a generator"};
+    struct skit_state *shards[3];
+    for (uint32_t unit = 0; unit < 3; unit++) {
+        struct pawl_ckpt_state *state = NULL;
+        shards[unit] = skit_state_new(unit, 3, 0);
+        skit_fill(shards[unit], 6);
+        SKIT_MUST(pawl_ckpt_declare(r.c, shards[unit]->tensors, shards[unit]->count, &state, e));
+        struct pawl_ckpt_save s = {.state = state,
+                                   .step = 6,
+                                   .unit = unit,
+                                   .unit_count = 3,
+                                   .blob = blobs[unit],
+                                   .blob_bytes = strlen(blobs[unit])};
+        uint64_t id = 0;
+        SKIT_MUST(pawl_ckpt_save(r.c, &s, &id, e));
+        skit_wait(&r, id, PAWL_CKPT_UNTIL_COMMITTED);
+    }
+    skit_close(&r);
+    for (uint32_t unit = 0; unit < 3; unit++) skit_state_free(shards[unit]);
+    r = open_one(path);
+    assert_int_equal(pawl_ckpt_stored_step(r.c), 6);
+    assert_int_equal(pawl_ckpt_unit_count(r.c), 0); /* not before */
+    assert_int_equal(resume(&r), 6);
+    assert_true(skit_is(r.memory, 6));
+    assert_int_equal(pawl_ckpt_unit_count(r.c), 3);
+    const void *blob = NULL;
+    size_t bytes = 0;
+    for (uint32_t unit = 0; unit < 3; unit++) {
+        SKIT_MUST(pawl_ckpt_unit_blob(r.c, unit, &blob, &bytes, e));
+        assert_int_equal(bytes, strlen(blobs[unit]));
+        if (bytes > 0) assert_memory_equal(blob, blobs[unit], bytes);
+    }
+    struct pawl_error why = {0};
+    assert_int_equal(pawl_ckpt_unit_blob(r.c, 3, &blob, &bytes, &why), PAWL_ARGUMENT);
+    assert_null(blob);
+    assert_non_null(strstr(why.text, "3 units"));
+    skit_close(&r);
+    skit_remove(path);
+}
+
 static void save_without_resuming_is_refused_where_steps_are_durable(void **unused) {
     (void)unused;
     char *path = skit_folder();
@@ -378,6 +426,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_start_resumes_at_step_0),
         cmocka_unit_test(second_start_has_the_bytes_and_the_blob_of_the_newest_step),
+        cmocka_unit_test(blob_of_every_unit_is_there_after_resuming),
         cmocka_unit_test(save_without_resuming_is_refused_where_steps_are_durable),
         cmocka_unit_test(from_scratch_keeps_old_steps_until_new_ones_count_and_then_prefers_those),
         cmocka_unit_test(first_step_of_a_new_life_is_newer_than_all_before_it),

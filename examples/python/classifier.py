@@ -1,0 +1,71 @@
+"""An image classifier in plain PyTorch that goes on after any kill: python examples/python/classifier.py --run DIR
+
+The images are drawn: discs, squares, triangles and crosses of any place and size under noise, made of their index, so
+that nothing has to be downloaded. Every line that has to do with pawl says so. Tested in tests/python/examples_test.py.
+"""
+import argparse
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import pawl
+from pawl.data import Loader, Sampler
+
+SIDE = 24
+
+
+class Shapes(Dataset):
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        numbers = torch.Generator().manual_seed(index)
+        kind = index % 4
+        size, x, y = torch.rand(3, generator=numbers).tolist()
+        size, x, y = 4 + 5 * size, 7 + 10 * x, 7 + 10 * y
+        across = (torch.arange(SIDE) - x).expand(SIDE, SIDE)
+        down = (torch.arange(SIDE) - y).unsqueeze(1).expand(SIDE, SIDE)
+        inside = ((across.abs() < size) & (down.abs() < size),
+                  across ** 2 + down ** 2 < size ** 2,
+                  (down < size) & (down > 2 * across.abs() - size),
+                  (torch.minimum(across.abs(), down.abs()) < size / 3) & (torch.maximum(across.abs(), down.abs()) < size),
+                  )[kind]
+        return (inside.float() + 0.3 * torch.randn(SIDE, SIDE, generator=numbers)).unsqueeze(0), kind
+
+
+def network():
+    return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Flatten(), nn.Dropout(0.2), nn.Linear(16 * (SIDE // 4) ** 2, 4))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run", required=True, help="directory of the checkpoints")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=0, help="of the DataLoader")
+    options = parser.parse_args()
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    model = network()
+    opt = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, options.steps)
+    data = Shapes()
+    loader = Loader(DataLoader(data, num_workers=options.workers,
+                               batch_sampler=Sampler(len(data), 32, seed=1)))  # pawl: knows where it is in the data
+    with pawl.Checkpointer(options.run, model=model, optimizer=opt, scheduler=sched, sampler=loader,
+                           every=10) as ckpt:  # pawl
+        for step, (images, kinds) in zip(ckpt.steps(options.steps), loader):  # pawl: resumes, counts, saves
+            logits = model(images)
+            loss = nn.functional.cross_entropy(logits, kinds)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            sched.step()
+            right = (logits.argmax(1) == kinds).float().mean().item()
+            print(f"step {step} loss {loss.item()!r} right {right:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

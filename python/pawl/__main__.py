@@ -1,0 +1,54 @@
+"""python -m pawl import|export: docs/migrating.md. Ends with the exit codes of docs/errors.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from . import errors, migrate
+
+
+def _arguments(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m pawl")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    take = verbs.add_parser("import", help="make a run of a torch.save file, a safetensors file or folder")
+    take.add_argument("source")
+    take.add_argument("run")
+    take.add_argument("--step", type=int, required=True, help="optimizer steps done")
+    take.add_argument("--optimizer", metavar="CLASS", help="class of the optimizer in a torch.save file: AdamW")
+    take.add_argument("--names", metavar="FILE", help="parameter names in the optimizer's order, one a line")
+    give = verbs.add_parser("export", help="write the newest step as safetensors in Hugging Face's layout")
+    give.add_argument("run")
+    give.add_argument("target")
+    give.add_argument("--key", default="model")
+    give.add_argument("--shard-bytes", type=int, default=migrate.SHARD_BYTES)
+    return parser.parse_args(words)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    a = _arguments(words)
+    try:
+        if a.verb == "export":
+            step = migrate.export(a.run, a.target, key=a.key, shard_bytes=a.shard_bytes)
+            print(f"{a.target}: step {step} of {a.run}")
+        elif Path(a.source).is_dir() or a.source.endswith(".safetensors"):
+            if a.optimizer or a.names:
+                raise errors.Argument("--optimizer and --names are for torch.save files")
+            print(f"{a.run}: {migrate.import_safetensors(a.source, a.run, step=a.step)} tensors, step {a.step}")
+        else:
+            names = Path(a.names).read_text().split() if a.names else None
+            count = migrate.import_torch(a.source, a.run, step=a.step, optimizer_class=a.optimizer, names=names)
+            print(f"{a.run}: {count} tensors, step {a.step}")
+    except errors.Error as e:
+        print(f"pawl: {e}", file=sys.stderr)
+        return e.exit_code
+    except OSError as e:
+        print(f"pawl: {e}", file=sys.stderr)
+        return errors.Io.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Runs of pawl from checkpoints of others, and back: torch.save files, safetensors, Hugging Face folders.
+
+Promises: nothing is unpickled but what torch.load(weights_only=True) allows; a run is made new, with one
+durable step that Checkpointer resumes from; an exported folder is complete when its index is there.
+Tensors lie in mapped files on the way: nothing is copied as a whole. Prose: docs/migrating.md.
+Tested in tests/python/migrate_test.py."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import mmap
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import _native, _safetensors, errors
+
+FORMAT, VERSION = "pawl-python", 1
+SHARD_BYTES = 5_000_000_000  # what Hugging Face's tools write by default
+INDEX = "model.safetensors.index.json"
+
+
+def _save(run: str | os.PathLike[str], step: int, tensors: list[_native.Tensor], objects: dict[str, Any]) -> None:
+    if step < 1:
+        raise errors.Argument(f"step {step}: wanted the number of optimizer steps done, at least 1")
+    if not tensors:
+        raise errors.Format("there is no tensor in what is to be imported")
+    blob = {"format": FORMAT, "version": VERSION, "step": step, "rank": 0, "world": 1, "torch": "",
+            "objects": objects, "rng": None}
+    with _native.Ckpt(run, must_be_new=True) as ckpt:
+        saved = ckpt.save(ckpt.declare(tensors), step, blob=json.dumps(blob, allow_nan=False).encode())
+        ckpt.wait(saved, "durable")
+
+
+def _files(source: Path) -> list[Path]:
+    """The safetensors files of a file or folder; with an index, those that it names."""
+    if not source.is_dir():
+        return [source]
+    index = source / INDEX
+    if not index.exists():
+        found = sorted(source.glob("*.safetensors"))
+        if not found:
+            raise errors.NotFound(f"{source}: neither {INDEX} nor any *.safetensors in this folder")
+        return found
+    try:
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise errors.Format(f"{index}: wanted {{\"weight_map\": {{tensor: file}}}}: {e!r}") from e
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise errors.Format(f"{index}: {name!r} is no name of a file in the same folder")
+    return [source / name for name in names]
+
+
+def import_safetensors(source: str | os.PathLike[str], run: str | os.PathLike[str], *, step: int,
+                       key: str = "model") -> int:
+    """Makes the run `run` of a safetensors file or a folder of them; names become `key/NAME`. Returns how many
+    tensors. Errors: NotFound, Format (which file, which tensor), Busy or Argument (the run exists), NoSpace."""
+    tensors: dict[str, _native.Tensor] = {}
+    kept = []
+    for path in _files(Path(source)):
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else b""
+        except OSError as e:
+            raise errors.NotFound(f"{path}: {e.strerror}", e.errno or 0) from e
+        items = _safetensors.parse(data, str(path))
+        view = (ctypes.c_char * len(data)).from_buffer(data)
+        kept.append(view)
+        for name, item in items.items():
+            if name in tensors:
+                raise errors.Format(f"{path}: {name} is in an earlier file too")
+            tensors[name] = _native.Tensor(f"{key}/{name}", item.dtype, item.shape, None, None,
+                                           ctypes.addressof(view) + item.offset)
+    _save(run, step, list(tensors.values()), {key: {"kind": "module", "aliases": {}, "extra": {}}})
+    return len(tensors)
+
+
+def import_torch(source: str | os.PathLike[str], run: str | os.PathLike[str], *, step: int,
+                 optimizer_class: str | None = None, names: Sequence[str] | None = None) -> int:
+    """Makes the run `run` of a torch.save file: a state_dict, or a dict with "model" and, if it has one,
+    "optimizer". Other entries are left out; the return value counts the tensors.
+
+    optimizer_class: "AdamW" (the file does not say it). names: of the parameters in the optimizer's order, when
+    the model's order does not give them. Errors: Format, StateMismatch, Unsupported, Argument, NotFound."""
+    import torch
+
+    from . import _migrate_torch
+
+    mapped: Any = {"mmap": True} if "mmap" in inspect.signature(torch.load).parameters else {}  # from 2.1 on
+    try:
+        content = torch.load(source, map_location="cpu", weights_only=True, **mapped)
+    except OSError as e:
+        raise errors.NotFound(f"{source}: {e.strerror or e}", e.errno or 0) from e
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as e:
+        lines = str(e).splitlines() or [type(e).__name__]
+        cause = next((line for line in lines if "GLOBAL" in line), lines[0]).strip(" .")
+        raise errors.Format(f"{source}: not a torch.save file of tensors and plain values alone: {cause}. "
+                            "Save state_dicts only, in the zip layout (the default)") from e
+    entries, objects = _migrate_torch.convert(content, str(source), optimizer_class, names)
+    tensors, kept = _migrate_torch.native(entries)
+    _save(run, step, tensors, objects)
+    return len(tensors) if kept else 0
+
+
+def _shards(tensors: dict[str, _native.Tensor], limit: int) -> list[dict[str, _native.Tensor]]:
+    out: list[dict[str, _native.Tensor]] = []
+    room = 0
+    for name in sorted(tensors):
+        size = _safetensors.size_of(tensors[name].dtype, tensors[name].shape, name)
+        if not out or size > room:
+            out.append({})
+            room = limit
+        out[-1][name] = tensors[name]
+        room -= size
+    return out
+
+
+def export(run: str | os.PathLike[str], target: str | os.PathLike[str], *, key: str = "model",
+           shard_bytes: int = SHARD_BYTES) -> int:
+    """Writes the tensors `key/...` of the newest whole step into the new folder `target`, as Hugging Face lays
+    them out: model.safetensors, or numbered files of at most `shard_bytes` and their index. Returns the step.
+
+    Errors: NotFound (no step, no such tensors), Argument (the folder exists), Corrupt, NoSpace, Io."""
+    if shard_bytes < 1:
+        raise errors.Argument(f"shard_bytes {shard_bytes}: wanted at least 1")
+    folder = Path(target)
+    with _native.Reader(run) as reader:
+        index = reader.newest()
+        if index is None:
+            raise errors.NotFound(f"{run}: no whole step is stored")
+        step = reader.steps()[index].step
+        found = {t.name[len(key) + 1:]: t for t in reader.tensors(index) if t.name.startswith(key + "/")}
+        if not found:
+            raise errors.NotFound(f"{run}, step {step}: no tensor's name begins with {key}/")
+        try:
+            folder.mkdir(parents=True)
+        except OSError as e:
+            raise errors.Argument(f"{folder}: {e.strerror}: give a new folder", e.errno or 0) from e
+        _write(folder, _shards(found, shard_bytes), reader, index)
+    return step
+
+
+def _write(folder: Path, shards: list[dict[str, _native.Tensor]], reader: _native.Reader, index: int) -> None:
+    where, total = {}, 0
+    for i, shard in enumerate(shards):
+        file = f"model-{i + 1:05}-of-{len(shards):05}.safetensors" if len(shards) > 1 else "model.safetensors"
+        _safetensors.write(folder / file, shard, reader, index)
+        where.update(dict.fromkeys(shard, file))
+        total += sum(_safetensors.size_of(t.dtype, t.shape, n) for n, t in shard.items())
+    if len(shards) > 1:
+        part = folder / (INDEX + ".part")
+        with open(part, "x") as out:
+            json.dump({"metadata": {"total_size": total}, "weight_map": where}, out, indent=2)
+            out.flush()
+            os.fsync(out.fileno())
+        os.rename(part, folder / INDEX)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+"""What others saved becomes a run that Checkpointer resumes from, and goes back out equal bit for bit."""
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+if importlib.util.find_spec("torch") is None:
+    print("skipped: this Python has no torch")
+    sys.exit(77)
+
+import torch  # noqa: E402
+
+from pawl import _native, _safetensors, errors, migrate  # noqa: E402
+from pawl.__main__ import main  # noqa: E402
+from pawl.checkpointer import Checkpointer  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def trained(steps):
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    opt = torch.optim.AdamW(model.parameters(), lr=0.01)
+    more(model, opt, steps)
+    return model, opt
+
+
+def more(model, opt, steps):
+    for i in range(steps):
+        opt.zero_grad()
+        model(torch.full((3, 4), 0.1 * i + 1)).square().mean().backward()
+        opt.step()
+
+
+class Migrate(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.at = Path(folder.name)
+
+    def saved(self):
+        model, opt = trained(5)
+        torch.save({"model": model.state_dict(), "optimizer": opt.state_dict()}, self.at / "a.pt")
+        return model, opt
+
+    def same(self, a, b):
+        for name, tensor in a.state_dict().items():
+            self.assertTrue(torch.equal(tensor, b.state_dict()[name]), name)
+
+    def test_training_goes_on_from_a_torch_file_as_if_never_stopped(self):
+        model, opt = self.saved()
+        migrate.import_torch(self.at / "a.pt", self.at / "run", step=5, optimizer_class="AdamW")
+        other, second = trained(0)
+        with Checkpointer(self.at / "run", model=other, optimizer=second, signals=()) as ckpt:
+            self.assertEqual(ckpt.resume(), 5)
+            self.same(model, other)
+            more(model, opt, 3)
+            more(other, second, 3)
+        self.same(model, other)
+
+    def test_an_export_in_shards_comes_back_bit_for_bit(self):
+        model, _ = self.saved()
+        migrate.import_torch(self.at / "a.pt", self.at / "run", step=5, optimizer_class="AdamW")
+        self.assertEqual(migrate.export(self.at / "run", self.at / "hf", shard_bytes=130), 5)
+        where = json.loads((self.at / "hf" / migrate.INDEX).read_text())["weight_map"]
+        self.assertEqual(set(where), set(model.state_dict()))
+        self.assertGreater(len(set(where.values())), 1)
+        for name, file in where.items():
+            data = bytearray((self.at / "hf" / file).read_bytes())
+            item = _safetensors.parse(data, file)[name]
+            got = torch.frombuffer(data[item.offset:item.offset + item.size], dtype=torch.float32)
+            self.assertTrue(torch.equal(got.view(item.shape), model.state_dict()[name]), name)
+        migrate.import_safetensors(self.at / "hf", self.at / "again", step=7)
+        other, _ = trained(0)
+        with Checkpointer(self.at / "again", model=other, signals=()) as ckpt:
+            self.assertEqual(ckpt.resume(), 7)
+        self.same(model, other)
+
+    def test_an_optimizer_that_does_not_fit_is_refused_and_makes_no_run(self):
+        self.saved()
+        names = ["0.bias", "0.weight", "2.weight", "2.bias"]
+        with self.assertRaisesRegex(errors.StateMismatch, "0.bias: shape \\(8,\\), its exp_avg"):
+            migrate.import_torch(self.at / "a.pt", self.at / "run", step=5, optimizer_class="AdamW", names=names)
+        with self.assertRaisesRegex(errors.StateMismatch, "4 parameters, there are 3"):
+            migrate.import_torch(self.at / "a.pt", self.at / "run", step=5, optimizer_class="A", names=names[:3])
+        self.assertFalse((self.at / "run").exists())
+
+    def test_a_file_with_code_in_it_is_refused_and_not_run(self):
+        class Bad:
+            def __reduce__(self):
+                return os.mkdir, (str(marker),)
+        marker = self.at / "ran"
+        torch.save({"model": Bad()}, self.at / "bad.pt")
+        self.assertEqual(main(["import", str(self.at / "bad.pt"), str(self.at / "r"), "--step", "1"]), 65)
+        self.assertFalse(marker.exists())
+
+    def test_every_cut_of_a_safetensors_file_is_refused(self):
+        self.saved()
+        migrate.import_torch(self.at / "a.pt", self.at / "run", step=5, optimizer_class="AdamW")
+        migrate.export(self.at / "run", self.at / "hf")
+        data = (self.at / "hf" / "model.safetensors").read_bytes()
+        for length in range(len(data)):
+            with self.assertRaises(errors.Format):
+                _safetensors.parse(data[:length], "cut")
+        self.assertEqual(len(_safetensors.parse(data, "whole")), 4)
+
+    def test_the_types_are_those_of_the_library(self):
+        self.assertEqual(set(_safetensors.BITS), set(_native._abi.dtype_names()))
+
+
+if __name__ == "__main__":
+    unittest.main()
