@@ -238,7 +238,12 @@ class Checkpointer:
         tensors, held = [], []
         for entry in entries:
             kind = _torch.dtype_name(entry.tensor, entry.name)
-            for piece in _shard.mine(entry.name, entry.tensor, self._group.rank, self._group.size):
+            share = self._group.rank, self._group.size
+            if not entry.late and not hasattr(entry.tensor, "placements"):
+                if share[0] > 0:
+                    continue  # buffers may differ between ranks: rank 0's count, as for DistributedDataParallel
+                share = 0, 1
+            for piece in _shard.mine(entry.name, entry.tensor, *share):
                 source = _still(piece.view, entry.late)
                 held.append(source)
                 shape = tuple(entry.tensor.shape)

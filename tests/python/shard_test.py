@@ -14,6 +14,11 @@ if importlib.util.find_spec("torch") is None:
     sys.exit(77)
 
 import torch  # noqa: E402
+
+if int(torch.__version__.split(".")[0]) < 2 or not torch.distributed.is_available():
+    print("skipped: this PyTorch has no fully_shard")
+    sys.exit(77)
+
 import torch.distributed as td  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
