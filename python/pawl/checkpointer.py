@@ -27,31 +27,9 @@ from typing import Any
 
 import torch
 
-from . import _native, _torch, errors
+from . import _group, _native, _shard, _torch, errors
 
 FORMAT, VERSION = "pawl-python", 1
-
-
-class Solo:
-    """The group of a process that trains alone."""
-
-    rank, size, start = 0, 1, None
-
-    def agree_due(self, step: int, mine: bool) -> bool:
-        return mine
-
-    def agree_stop(self, step: int, mine: bool) -> bool:
-        return mine
-
-
-def _group() -> Solo:
-    """Solo. Unsupported in a job of several ranks, each of which would write the whole state to one folder."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        size = torch.distributed.get_world_size()
-        if size > 1:
-            raise errors.Unsupported(f"this is rank {torch.distributed.get_rank()} of {size}: a Checkpointer "
-                                     "saves the state of a process that trains alone")
-    return Solo()
 
 
 class Checkpointer:
@@ -78,8 +56,9 @@ class Checkpointer:
             raise errors.Argument(f"on_full is {on_full!r}: wanted 'wait' or 'skip'")
         if not objects:
             raise errors.Argument("nothing to save: give model=, optimizer=, ...")
-        self._path, self._objects, self._group = os.fspath(path), objects, _group()
+        self._path, self._objects, self._group = os.fspath(path), objects, _group.find("auto")
         self._states = _torch.states(objects)
+        self._fixed = every != "auto"
         self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch
         self._pid, self._closed, self._resumed = os.getpid(), False, False
         self._step = self._saved = self._last_id = 0
@@ -187,8 +166,8 @@ class Checkpointer:
                 thing.pawl_step()
         if self._group.agree_stop(self._step, self._notice is not None):
             self._leave()
-        if self._group.agree_due(self._step, self._ckpt.due(self._step)):
-            return self.save()
+        if self._group.agree_due(self._step, self._ckpt, self._fixed):
+            return self._begin()
         return False
 
     def _leave(self) -> None:
@@ -196,7 +175,8 @@ class Checkpointer:
         text = f"pawl: {self._path}: told to stop at step {self._step}"
         try:
             deadline = time.monotonic() + self._grace
-            self.save()
+            if self._saved != self._step:
+                self._begin()
             if self._last_id:
                 self._ckpt.wait(self._last_id, "durable", max(0.0, deadline - time.monotonic()))
             text += ", which is saved"
@@ -216,6 +196,13 @@ class Checkpointer:
             if wait:
                 self.wait()
             return False
+        self._group.agree_save(self._step)
+        begun = self._begin()
+        if begun and wait:
+            self.wait()
+        return begun
+
+    def _begin(self) -> bool:
         self.fence()
         entries, blob = self._collect()
         tensors, held = self._native(entries)
@@ -232,8 +219,6 @@ class Checkpointer:
         self._held, self._saved, self._last_id = held, self._step, saved
         if not self._hooks:
             self.fence()
-        if wait:
-            self.wait()
         return True
 
     def _collect(self) -> tuple[list[_torch.Entry], bytes]:
@@ -253,15 +238,18 @@ class Checkpointer:
         tensors, held = [], []
         for entry in entries:
             kind = _torch.dtype_name(entry.tensor, entry.name)
-            source = entry.tensor.detach()
-            if source.device.type != "cpu" or not source.is_contiguous():
-                source = source.to("cpu", copy=True).contiguous()
-            elif not entry.late:
-                source = source.clone()
-            source = source.resolve_conj().resolve_neg()
-            held.append(source)
-            tensors.append(_native.Tensor(name=entry.name, dtype=kind, shape=tuple(source.shape), begin=None,
-                                          extent=None, address=source.data_ptr()))
+            share = self._group.rank, self._group.size
+            if not entry.late and not hasattr(entry.tensor, "placements"):
+                if share[0] > 0:
+                    continue  # buffers may differ between ranks: rank 0's count, as for DistributedDataParallel
+                share = 0, 1
+            for piece in _shard.mine(entry.name, entry.tensor, *share):
+                source = _still(piece.view, entry.late)
+                held.append(source)
+                shape = tuple(entry.tensor.shape)
+                box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
+                tensors.append(_native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0], extent=box[1],
+                                              address=source.data_ptr()))
         return tensors, held
 
     def fence(self) -> None:
@@ -358,10 +346,29 @@ class Checkpointer:
             raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit; nothing was loaded:\n  "
                                        + "\n  ".join(out))
 
+    def _like(self, stored: dict[str, _native.Tensor]) -> dict[str, torch.Tensor]:
+        """Tensors that are here, by the stored names of what has to be cut as they are."""
+        out: dict[str, torch.Tensor] = {}
+        for state in self._states:
+            if isinstance(state, _torch.ModuleState):
+                out.update({e.name: e.tensor for e in state.collect()[0]})
+            elif isinstance(state, _torch.OptimizerState):
+                named = [(n, p) for ns, g in zip(state.names(), state.optimizer.param_groups)
+                         for n, p in zip(ns, g["params"]) if hasattr(p, "placements")]
+                out.update(_likes(named, state.key, stored))
+        return out
+
     def _load(self, blob: dict[str, Any], stored: dict[str, _native.Tensor]) -> int:
         """Read everything, then put it in place: a read that fails has changed nothing."""
-        fresh = {t.name: torch.empty(t.shape, dtype=_torch.TORCH_OF[t.dtype]) for t in stored.values()}
-        wanted = [t._replace(begin=None, extent=None, address=fresh[t.name].data_ptr()) for t in stored.values()]
+        like = self._like(stored)
+        fresh = {t.name: _shard.fresh(t.name, tuple(t.shape), _torch.TORCH_OF[t.dtype], like.get(t.name))
+                 for t in stored.values()}
+        wanted = []
+        for t in stored.values():
+            piece = _shard.whole(t.name, fresh[t.name])
+            if piece is not None:
+                box = (None, None) if piece.extent == tuple(t.shape) else (piece.begin, piece.extent)
+                wanted.append(t._replace(begin=box[0], extent=box[1], address=piece.view.data_ptr()))
         step = self._ckpt.resume(self._ckpt.declare(wanted))
         if step != blob["step"]:
             raise errors.Corrupt(f"{self._path}: step {blob['step']} is damaged, {step} is the newest that is good: "
@@ -380,6 +387,15 @@ class Checkpointer:
         except (KeyError, TypeError, ValueError) as e:
             raise errors.Format(f"{self._path}: the stored state of step {step} is malformed: {e!r}") from e
         return step
+
+
+def _likes(parameters: list[tuple[str, torch.Tensor]], key: str, stored: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Optimizer state by its stored name: the parameter whose cut it shares."""
+    out = {}
+    for name, parameter in parameters:
+        prefix = f"{key}/{name}/"
+        out.update({full: parameter for full in stored if full.startswith(prefix)})
+    return out
 
 
 def _module_differences(state: _torch.ModuleState, body: dict[str, Any],
@@ -417,8 +433,17 @@ def _fill(state: _torch.ModuleState, body: dict[str, Any], fresh: dict[str, torc
             value.copy_(source)
 
 
+def _still(view: torch.Tensor, late: bool) -> torch.Tensor:
+    """Dense memory of the processor with what is in `view` now: a copy, unless it may be captured `late`."""
+    if view.device.type != "cpu" or not view.is_contiguous():
+        view = view.to("cpu", copy=True).contiguous()
+    elif not late:
+        view = view.clone()
+    return view.resolve_conj().resolve_neg()
+
+
 def _digest(tensor: torch.Tensor) -> bytes:
-    source = tensor.detach().cpu().contiguous()
+    source = _shard.local(tensor).detach().cpu().contiguous()
     size = source.numel() * source.element_size()
     data = (ctypes.c_char * size).from_address(source.data_ptr()) if size else b""
     return hashlib.blake2b(data, digest_size=16).digest()
