@@ -162,9 +162,11 @@ class SamplerTest(unittest.TestCase):
     def test_numbers_out_of_range_are_told(self):
         for error, text, arguments in (
                 (ValueError, "size is 0", dict(size=0)), (TypeError, "size is 5.0", dict(size=5.0)),
-                (TypeError, "size is True", dict(size=True)), (ValueError, "rank is 4, and 0 to 3", dict(rank=4, world=4)),
+                (TypeError, "size is True", dict(size=True)),
+                (ValueError, "rank is 4, and 0 to 3", dict(rank=4, world=4)),
                 (ValueError, "global_batch is 3, and 4", dict(global_batch=3, rank=0, world=4)),
-                (ValueError, "give both", dict(rank=1)), (ValueError, "drop_last", dict(global_batch=51, drop_last=True)),
+                (ValueError, "give both", dict(rank=1)),
+                (ValueError, "drop_last", dict(global_batch=51, drop_last=True)),
                 (ValueError, "2 samples for 4 ranks", dict(rank=0, world=4))):
             with self.assertRaisesRegex(error, text):
                 Sampler(**{"size": 50, "global_batch": 8, **arguments})
