@@ -215,11 +215,17 @@ class Loader:
             epoch, begin = epoch + 1, 0  # the sampler may be behind: its last batches are not counted yet
 
     def _open(self, epoch: int, begin: int) -> Iterator[Any]:
+        """A DataLoader draws a seed for its workers from torch's generator when it is iterated. After a resume it is
+        iterated where the undisturbed run was not: the generator must not show it."""
+        torch = sys.modules.get("torch")
+        numbers = torch.get_rng_state() if torch is not None else None
         self.sampler._begin_at = (epoch, begin)
         try:
             return iter(self.source)
         finally:
             self.sampler._begin_at = None
+            if torch is not None:
+                torch.set_rng_state(numbers)
 
     def pawl_step(self) -> None:
         self.sampler.pawl_step(self._handed_out)

@@ -244,6 +244,22 @@ class WorkersTest(unittest.TestCase):
             tail = [b.tolist() for b, _ in zip(later, range(11))]
             self.assertEqual(head + tail, whole, f"{workers} workers")
 
+    def test_random_numbers_drawn_in_training_are_those_of_an_undisturbed_run(self):
+        import torch
+        for workers in (0, 2):
+            loader = Loader(self.batches(Sampler(50, 4, seed=4), workers))
+            torch.manual_seed(7)
+            whole, kept = [], None
+            for i, _ in zip(range(20), loader):  # over the end of an epoch
+                whole.append(torch.rand(()).item())
+                loader.pawl_step()
+                if i == 4:
+                    kept = torch.get_rng_state(), loader.state_dict()
+            later = Loader(self.batches(resumed(kept[1], 50, 4, seed=4), workers))
+            torch.set_rng_state(kept[0])
+            tail = [torch.rand(()).item() for _, _ in zip(range(15), later)]
+            self.assertEqual(tail, whole[5:], f"{workers} workers")
+
     def test_a_data_loader_alone_ends_with_the_epoch_and_the_next_follows(self):
         sampler = Sampler(50, 8, seed=4)
         loader = self.batches(sampler, 2)
