@@ -81,6 +81,21 @@ class ExamplesTest(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("has 5 bytes", done.stderr)
 
+    def test_four_ranks_end_and_three_go_on_with_the_same_batches(self):
+        def ranks(count, where, steps):
+            return run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count),
+                        *self.command("distributed.py", where, "--steps", str(steps))[1:]])
+
+        whole = ranks(4, "whole", 60)
+        head, tail = ranks(4, "cut", 30), ranks(3, "cut", 60)
+        self.assertEqual(head, {step: whole[step] for step in range(30)})
+        self.assertEqual(sorted(tail), list(range(30, 60)))
+        for step, text in tail.items():
+            loss, samples = re.fullmatch(r"loss (\S+) samples (\S+)", text).groups()
+            loss_whole, samples_whole = re.fullmatch(r"loss (\S+) samples (\S+)", whole[step]).groups()
+            self.assertEqual(samples, samples_whole, f"step {step}")
+            self.assertAlmostEqual(float(loss), float(loss_whole), delta=1e-3, msg=f"step {step}")  # other sums
+
 
 if __name__ == "__main__":
     if importlib.util.find_spec("torch") is None:
