@@ -57,7 +57,7 @@ class Install(unittest.TestCase):
         self.assertNotRegex(self.run_here(["ldd", self.lib / name]), unwanted)
 
     def test_checkpointer_shows_public_functions_only_and_needs_no_network_or_blas(self):
-        headers = ["ckpt.h", "inspect.h", "tune.h", "tensor.h", "error.h"]
+        headers = ["ckpt.h", "inspect.h", "tune.h", "tensor.h", "memory.h", "error.h"]
         self.check_library("libpawl_ckpt.so", headers, 50, r"libuc[psm]|openblas|libz3|not found")
 
     def test_planner_shows_public_functions_only_and_needs_no_network(self):
@@ -65,7 +65,7 @@ class Install(unittest.TestCase):
 
     def test_no_installed_header_is_left_out_here(self):
         found = {p.name for p in (self.at / "inst/include/pawl").glob("*.h")}
-        self.assertEqual(found, {"ckpt.h", "inspect.h", "tune.h", "tensor.h", "error.h", "plan.h"})
+        self.assertEqual(found, {"ckpt.h", "inspect.h", "tune.h", "tensor.h", "memory.h", "error.h", "plan.h"})
 
     def test_each_header_stands_alone(self):
         for header in (self.at / "inst/include/pawl").glob("*.h"):
