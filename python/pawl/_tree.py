@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import json
 import math
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 
 from . import errors
 
+FORMAT, VERSION = "pawl-python", 1
 TAG = "!"  # a JSON object with this key is a typed value, not a dict
 DEPTH_MAX = 100
 
@@ -170,3 +172,10 @@ def _dtype(torch: Any, name: str) -> Any:
     if not isinstance(found, torch.dtype):
         raise ValueError(f"torch {torch.__version__} has no element type {name!r}")
     return found
+
+
+def blob(step: int, objects: dict[str, Any], *, rank: int = 0, world: int = 1, torch: str = "",
+         rng: Any = None) -> bytes:
+    """What is stored beside the tensors of a step: docs/formats/python.md."""
+    return json.dumps({"format": FORMAT, "version": VERSION, "step": step, "rank": rank, "world": world,
+                       "torch": torch, "objects": objects, "rng": rng}, allow_nan=False).encode()

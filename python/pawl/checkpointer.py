@@ -27,9 +27,7 @@ from typing import Any
 
 import torch
 
-from . import _group, _native, _shard, _torch, errors
-
-FORMAT, VERSION = "pawl-python", 1
+from . import _group, _native, _shard, _torch, _tree, errors
 
 
 class Checkpointer:
@@ -228,10 +226,8 @@ class Checkpointer:
             some, body = state.collect()
             entries += some
             objects[state.key] = {"kind": state.kind, **body}
-        blob = {"format": FORMAT, "version": VERSION, "step": self._step, "rank": self._group.rank,
-                "world": self._group.size, "torch": str(torch.__version__), "objects": objects,
-                "rng": _torch.rng_get() if self._rng else None}
-        return entries, json.dumps(blob, allow_nan=False).encode()
+        return entries, _tree.blob(self._step, objects, rank=self._group.rank, world=self._group.size,
+                                   torch=str(torch.__version__), rng=_torch.rng_get() if self._rng else None)
 
     def _native(self, entries: list[_torch.Entry]) -> tuple[list[_native.Tensor], list[torch.Tensor]]:
         """As the library takes them, and the memory that has to stay until it was captured."""
@@ -320,11 +316,11 @@ class Checkpointer:
             out = json.loads(blob)
         except ValueError as e:
             raise errors.Format(f"{self._path}: not written by pawl.Checkpointer ({e})") from e
-        if not isinstance(out, dict) or out.get("format") != FORMAT or not isinstance(out.get("objects"), dict):
+        if not isinstance(out, dict) or out.get("format") != _tree.FORMAT or not isinstance(out.get("objects"), dict):
             raise errors.Format(f"{self._path}: not written by pawl.Checkpointer")
-        if out.get("version") != VERSION:
+        if out.get("version") != _tree.VERSION:
             raise errors.Format(f"{self._path}: written in version {out.get('version')} of the format, this pawl "
-                                f"reads {VERSION}")
+                                f"reads {_tree.VERSION}")
         return out
 
     def _compare(self, blob: dict[str, Any], tensors: dict[str, _native.Tensor]) -> None:

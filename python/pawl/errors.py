@@ -146,10 +146,6 @@ class StateMismatch(Format):
     Nothing was loaded."""
 
 
-class ChangedTooEarly(Diverged):
-    """debug=True: a tensor changed between a save and the moment at which it had been captured."""
-
-
 class Preempted(SystemExit):
     """The process was asked to end (SIGTERM): raised once its state is saved or the grace is over.
 

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _native, _safetensors, errors
+from . import _native, _safetensors, _tree, errors
 
-FORMAT, VERSION = "pawl-python", 1
 SHARD_BYTES = 5_000_000_000  # what Hugging Face's tools write by default
 INDEX = "model.safetensors.index.json"
 
@@ -29,10 +28,8 @@ def _save(run: str | os.PathLike[str], step: int, tensors: list[_native.Tensor],
         raise errors.Argument(f"step {step}: wanted the number of optimizer steps done, at least 1")
     if not tensors:
         raise errors.Format("there is no tensor in what is to be imported")
-    blob = {"format": FORMAT, "version": VERSION, "step": step, "rank": 0, "world": 1, "torch": "",
-            "objects": objects, "rng": None}
     with _native.Ckpt(run, must_be_new=True) as ckpt:
-        saved = ckpt.save(ckpt.declare(tensors), step, blob=json.dumps(blob, allow_nan=False).encode())
+        saved = ckpt.save(ckpt.declare(tensors), step, blob=_tree.blob(step, objects))
         ckpt.wait(saved, "durable")
 
 
