@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "run/launch_state.h"
+#include "run/notice.h"
 
 /* How often deadlines are looked at. */
 #define TICK_NS 50000000
@@ -33,13 +34,10 @@ pawl_code fleet_watch(struct launch *l, int fd, enum launch_watch what, uint32_t
     return error_set(e, PAWL_IO, errno, "cannot watch descriptor %d", fd);
 }
 
-/* What asks the run to end. SIGUSR1 is how batch systems announce it ahead of the SIGTERM. */
 static sigset_t stop_set(void) {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGUSR1);
+    for (size_t i = 0; i < NOTICE_COUNT; i++) sigaddset(&set, notice_signals[i]);
     return set;
 }
 
