@@ -54,7 +54,7 @@ const struct spec_section spec_sections[] = {
     {"model", "The shape of the GPT, and what it starts from."},
     {"data", "What the GPT learns from."},
     {"emulated", "The emulated device: takes the time that a profile says, computes next to nothing."},
-    {"torch", "Stages computed by code of your own: PyTorch modules, or another program's (docs/engines.md)."},
+    {"torch", "Stages computed by code of your own: PyTorch modules, or another program's ([engines.md](engines.md))."},
     {"parallel", "How the work is laid out: pipelines x stages worker processes."},
     {"optimizer", "AdamW and its learning rate."},
     {"save", "When and how much of the state is made durable."},
