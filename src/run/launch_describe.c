@@ -203,6 +203,11 @@ pawl_code describe_settle(struct launch *l, struct pawl_error *e) {
     if (l->spec.run.engine != SPEC_ENGINE_TORCH) return PAWL_OK;
     struct description before;
     pawl_code code = l->resumed ? description_load(&l->spec, &before, e) : PAWL_OK;
+    if (code == PAWL_NOT_FOUND)
+        return error_set(e, code, 0,
+                         "%s/" DESCRIBE_FILE " is gone, which says what the stages of this run consist of: bring "
+                         "it back, or give another run.dir",
+                         l->spec.run.dir);
     if (code != PAWL_OK) return code;
     if (l->resumed) {
         code = description_compare(&l->described, &before, e);
