@@ -3,10 +3,10 @@
  *   PAWL_TEST_NAN=STEP                    the loss of micro-batch 0 of that step is not a number
  *   PAWL_TEST_WIDTH=N                     the layers between are so wide
  *   PAWL_TEST_LR=X                        the engine has an optimizer, with this learning rate
- *   PAWL_TEST_SLOW=SECONDS                a worker takes so long to start, and as long again to open the engine
- *   PAWL_TEST_PRINT=TEXT                  every stage prints it when it is opened
- *   PAWL_TEST_TWIN=1                      all stages have a parameter of one name
- *   PAWL_TEST_DESCRIBE=crash|exit|rubbish|huge|empty|hang   what `describe` does instead */
+ *   PAWL_TEST_SLOW=SECONDS                a worker takes so long to start, and as long again to open the
+ * engine PAWL_TEST_PRINT=TEXT                  every stage prints it when it is opened PAWL_TEST_TWIN=1 all
+ * stages have a parameter of one name PAWL_TEST_DESCRIBE=crash|exit|rubbish|huge|empty|hang   what `describe`
+ * does instead */
 #include <signal.h>
 #include <sys/socket.h>
 

@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (description_parse((const char *)first.data, first.size, "again", &again, &e) != PAWL_OK) abort();
     if (description_compare(&again, &d, &e) != PAWL_OK) abort();
     description_print(&again, &second);
-    if (second.failed || first.size != second.size || memcmp(first.data, second.data, first.size) != 0) abort();
+    if (second.failed || first.size != second.size || memcmp(first.data, second.data, first.size) != 0)
+        abort();
     description_close(&d);
     description_close(&again);
     bytes_close(&first);

@@ -1,5 +1,5 @@
-/* What model/foreign.h promises: what an engine says is checked, what it computes is added once, its slots come
- * and go, and what it fails with is told with stage, step and micro-batch. */
+/* What model/foreign.h promises: what an engine says is checked, what it computes is added once, its slots
+ * come and go, and what it fails with is told with stage, step and micro-batch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ struct fake {
     uint64_t kept_bytes;
     const float *grads[3];
     uint32_t opens, closes, stage_opens, stage_closes, drops, held;
-    uint64_t dropped; /* the last one */
+    uint64_t dropped;             /* the last one */
     struct pawl_engine_call call; /* the last one */
     char job_module[16];
 };
@@ -224,7 +224,8 @@ static void a_layout_that_cannot_be_is_refused_by_stage_and_tensor(void **state)
     REFUSED("tensor 0 'a': it has more than 8 dimensions", f.tensors[0].rank = 9);
     REFUSED("tensor 0 'a': it has no elements", f.tensors[0].shape[1] = 0);
     REFUSED("it has more than 2^48 elements", f.tensors[0].shape[1] = UINT64_MAX);
-    REFUSED("it has more than 2^48 elements", f.tensors[0].shape[0] = 1u << 31, f.tensors[0].shape[1] = 1u << 31);
+    REFUSED("it has more than 2^48 elements", f.tensors[0].shape[0] = 1u << 31,
+            f.tensors[0].shape[1] = 1u << 31);
     REFUSED("the stage has more than 2^48 elements", f.tensors[1].shape[0] = (uint64_t)1 << 48);
     REFUSED("stage 1 has 0 parameters", f.layout.tensor_count = 0);
     REFUSED("stage 1 has 4294967295 parameters", f.layout.tensor_count = UINT32_MAX);

@@ -1,5 +1,5 @@
-/* What run/describe.h promises: what is printed reads back, nothing else does, and another model is told by the
- * first parameter that differs. */
+/* What run/describe.h promises: what is printed reads back, nothing else does, and another model is told by
+ * the first parameter that differs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,8 @@ static const char text[] =
     "{\"format\":1,\"optimizer\":null,\"stages\":["
     "{\"input_bytes\":0,\"output_bytes\":64,\"tensors\":[{\"name\":\"a\",\"shape\":[3,4],\"decay\":true},"
     "{\"name\":\"b\",\"shape\":[],\"decay\":false}]},"
-    "{\"input_bytes\":64,\"output_bytes\":0,\"tensors\":[{\"name\":\"c\",\"shape\":[5],\"decay\":false}]}]}\n";
+    "{\"input_bytes\":64,\"output_bytes\":0,\"tensors\":[{\"name\":\"c\",\"shape\":[5],\"decay\":false}]}]}"
+    "\n";
 
 static struct description parsed(const char *from) {
     struct description d;
@@ -59,7 +60,8 @@ static void a_description_prints_as_it_was_read(void **state) {
     assert_memory_equal(out.data, text, out.size);
     bytes_close(&out);
     description_close(&d);
-    char *with = changed("null", "{\"lr\":0.001,\"beta1\":0.9,\"beta2\":0.999,\"eps\":1e-08,\"weight_decay\":0}");
+    char *with =
+        changed("null", "{\"lr\":0.001,\"beta1\":0.9,\"beta2\":0.999,\"eps\":1e-08,\"weight_decay\":0}");
     d = parsed(with);
     assert_true(d.has_optimizer && d.optimizer.lr == 0.001 && d.optimizer.eps == 1e-8);
     description_print(&d, &out);
@@ -84,7 +86,8 @@ static void whatever_is_no_description_is_refused_by_its_field(void **state) {
         {"\"output_bytes\":64", "\"output_bytes\":-64", "output_bytes: wanted a whole number"},
         {"\"output_bytes\":64", "\"output_bytes\":6.5", "output_bytes: wanted a whole number"},
         {"\"output_bytes\":64", "\"output_bytes\":1e300", "output_bytes: wanted a whole number"},
-        {"\"output_bytes\":64", "\"output_bytes\":60", "stage 0 gives 60 bytes of a micro-batch, but stage 1 takes 64"},
+        {"\"output_bytes\":64", "\"output_bytes\":60",
+         "stage 0 gives 60 bytes of a micro-batch, but stage 1 takes 64"},
         {"\"input_bytes\":0", "\"input_bytes\":1", "wanted 0 for input_bytes"},
         {"[3,4]", "[3,0]", "tensor 0 'a': it has no elements"},
         {"[3,4]", "[1,1,1,1,1,1,1,1,1]", "tensor.shape: wanted a list of at most 8 numbers"},
@@ -139,7 +142,8 @@ static void another_cut_is_the_same_model(void **state) {
     (void)state;
     compare(",{\"name\":\"b\",\"shape\":[],\"decay\":false}]},"
             "{\"input_bytes\":64,\"output_bytes\":0,\"tensors\":[",
-            "]},{\"input_bytes\":64,\"output_bytes\":0,\"tensors\":[{\"name\":\"b\",\"shape\":[],\"decay\":false},",
+            "]},{\"input_bytes\":64,\"output_bytes\":0,\"tensors\":[{\"name\":\"b\",\"shape\":[],\"decay\":"
+            "false},",
             NULL);
 }
 
@@ -147,11 +151,8 @@ static void a_stage_that_is_opened_is_compared_with_its_own(void **state) {
     (void)state;
     struct description d = parsed(text);
     struct pawl_error e = {0};
-    struct stage stage = {.index = 1,
-                          .stage_count = 2,
-                          .tensors = d.stages[1].tensors,
-                          .tensor_count = 1,
-                          .input_bytes = 64};
+    struct stage stage = {
+        .index = 1, .stage_count = 2, .tensors = d.stages[1].tensors, .tensor_count = 1, .input_bytes = 64};
     assert_int_equal(description_compare_stage(&d, &stage, &e), PAWL_OK);
     stage.input_bytes = 60;
     assert_int_equal(description_compare_stage(&d, &stage, &e), PAWL_FOREIGN);
@@ -215,7 +216,8 @@ static void a_job_that_cannot_be_done_is_answered_with_why(void **state) {
     (void)state;
     answers(&(struct message){.kind = MESSAGE_FINISH}, 65, "is no job");
     answers(&(struct message){.kind = MESSAGE_DESCRIBE, .text = "run: 3"}, 64, "job:1:");
-    answers(&(struct message){.kind = MESSAGE_DESCRIBE, .text = "run: {dir: x, engine: torch}\ntorch: {module: m}"},
+    answers(&(struct message){.kind = MESSAGE_DESCRIBE,
+                              .text = "run: {dir: x, engine: torch}\ntorch: {module: m}"},
             64, "this program has registered no engine");
 }
 

@@ -341,7 +341,8 @@ static void an_engine_s_optimizer_goes_before_the_defaults(void **state) {
     assert_true(s.optimizer.lr == 0.002 && s.optimizer.beta1 == 0.8 && s.optimizer.beta2 == 0.99);
     assert_true(s.optimizer.eps == 1e-7 && s.optimizer.weight_decay == 0);
     if (spec_take_optimizer(&s, &o, &e) != PAWL_OK) fail_msg("%s", e.text);
-    take_refuses("optimizer.lr=0.001", o, "optimizer.lr is 0.001, but 0.002 in the optimizer of torch.module");
+    take_refuses("optimizer.lr=0.001", o,
+                 "optimizer.lr is 0.001, but 0.002 in the optimizer of torch.module");
     take_refuses("optimizer.weight_decay=0.2", o, "optimizer.weight_decay is 0.2, but 0 in");
     take_refuses("optimizer.lr_min=0.003", o, "optimizer.lr_min is 0.003 but optimizer.lr is 0.002");
     struct pawl_engine_optimizer bad = o;
@@ -585,7 +586,8 @@ static void the_examples_parse(void **state) {
     if (spec_load(PAWL_SOURCE_DIR "/examples/emulated.yaml", profile, 1, &s, &e) != PAWL_OK)
         fail_msg("%s", e.text);
     assert_int_equal(spec_ranks(&s), 32);
-    if (spec_load(PAWL_SOURCE_DIR "/examples/engine.yaml", NULL, 0, &s, &e) != PAWL_OK) fail_msg("%s", e.text);
+    if (spec_load(PAWL_SOURCE_DIR "/examples/engine.yaml", NULL, 0, &s, &e) != PAWL_OK)
+        fail_msg("%s", e.text);
     assert_int_equal(spec_ranks(&s), 4);
 }
 
