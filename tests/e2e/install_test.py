@@ -65,7 +65,7 @@ class Install(unittest.TestCase):
 
     def test_all_of_it_shows_public_functions_only(self):
         headers = ["train.h", "engine.h", "plan.h", "ckpt.h", "error.h"]
-        self.check_library("libpawl_train.so", headers, 90, r"not found")
+        self.check_library("libpawl_train.so", headers, 70, r"not found")
 
     def test_no_installed_header_is_left_out_here(self):
         found = {p.name for p in (self.at / "inst/include/pawl").glob("*.h")}
