@@ -51,7 +51,7 @@ class Base(unittest.TestCase):
         head = ("import torch, pawl, os, signal, sys\ntorch.set_num_threads(1)\n"
                 f"model = torch.nn.Linear(4, 4)\npath = {self.path!r}\n")
         return subprocess.run([sys.executable, "-c", head + textwrap.dedent(text)], capture_output=True,
-                              text=True, timeout=120)
+                              text=True)
 
 
 class Loop(Base):

@@ -55,7 +55,7 @@ class Exact(unittest.TestCase):
     def run_training(self, folder: str, name: str, kill_at: int) -> int:
         args = [sys.executable, __file__, "train", os.path.join(folder, name),
                 os.path.join(folder, name + ".log"), str(kill_at)]
-        return subprocess.run(args, timeout=120).returncode
+        return subprocess.run(args).returncode
 
     def test_killed_and_resumed_equals_undisturbed(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
