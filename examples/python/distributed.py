@@ -44,7 +44,8 @@ def main() -> None:
     opt = torch.optim.Adam(model.parameters(), lr=3e-3)
     data = Curve()
     loader = Loader(DataLoader(data, batch_sampler=Sampler(len(data), GLOBAL_BATCH, seed=1)))  # pawl: share
-    with pawl.Checkpointer(options.folder, model=model, optimizer=opt, sampler=loader, every=10) as ckpt:  # pawl
+    with pawl.Checkpointer(options.folder, model=model, optimizer=opt, sampler=loader,
+                           every=10) as ckpt:  # pawl
         for step, (numbers, x, y) in zip(ckpt.steps(options.steps), loader):  # pawl: resumes, counts, saves
             loss = nn.functional.mse_loss(model(x), y)
             opt.zero_grad()

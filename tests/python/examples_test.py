@@ -31,7 +31,8 @@ def run(command: list[str]) -> dict[int, str]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode != 0:
-        raise AssertionError(f"{command} ended with {process.returncode}\n{said[-2000:]}\n{complained[-4000:]}")
+        raise AssertionError(f"{command} ended with {process.returncode}\n{said[-2000:]}\n"
+                             f"{complained[-4000:]}")
     return steps_of(said)
 
 
