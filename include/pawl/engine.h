@@ -70,6 +70,10 @@ struct pawl_engine_call { /* one micro-batch in one stage */
     uint64_t kept_bytes;     /* set by forward: what the slot holds until weight_grad, about; 0: unknown */
 };
 
+struct pawl_engine_optimizer { /* AdamW's, as optimizer.* of the specification */
+    double lr, beta1, beta2, eps, weight_decay;
+};
+
 struct pawl_engine {
     void *context; /* handed to every function */
     /* Once a process, before anything else. */
@@ -85,9 +89,17 @@ struct pawl_engine {
     /* The slot is free: after the last call for it, or at any moment after a failure. */
     void (*drop)(void *context, uint32_t stage, uint64_t slot);
     void (*close)(void *context);
+    /* May be null: the optimizer is as the specification says. Else these values are used, and one that the
+     * specification gives otherwise is an error. After `open`; not called in a worker. */
+    pawl_code (*optimizer)(void *context, struct pawl_engine_optimizer *out, struct pawl_error *e);
 };
 
 /* Borrowed until the process ends; null takes it back. Before pawl_train_worker, from the same thread. */
 void pawl_engine_register(const struct pawl_engine *engine);
+
+/* The whole life of a program that brings an engine (registered before): pawl starts it as
+ * `PROGRAM command FD`. "worker": pawl_train_worker(fd). "describe": opens the engine and each of its stages
+ * once, and tells what they consist of. "coordinate": pawl_train_coordinator(fd). Returns the exit code. */
+int pawl_engine_process(const char *command, int fd);
 
 #endif
