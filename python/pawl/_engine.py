@@ -29,6 +29,18 @@ VIEWS = 16  # versions whose views a stage keeps: the executor has 3 and a few f
 ENDED = 130  # exit code after KeyboardInterrupt
 
 
+class _Holder(torch.nn.Module):
+    """Runs a function while the module has a version's parameters: its forward, or a backward that user code takes
+    part in (torch.utils.checkpoint calls parts of the forward again)."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, function: Callable[[], Any]) -> Any:
+        return function()
+
+
 class _Slot:
     """A micro-batch in a stage, from forward to drop."""
 
@@ -44,6 +56,7 @@ class _Stage:
 
     def __init__(self, index: int, module: Any, plan: _model.Plan) -> None:
         self.index, self.module, self.plan = index, module, plan
+        self._holder = _Holder(module)
         self.layout = _layout_tensors(plan)
         self.slots: dict[int, _Slot] = {}
         self.kept_bytes: int | None = None  # of a micro-batch; measured at the first forward
@@ -61,6 +74,12 @@ class _Stage:
                 self._views.popitem(last=False)
         self._views.move_to_end(key)
         return self._views[key]
+
+    def run(self, slot: _Slot, function: Callable[[], Any]) -> Any:
+        """function() with the slot's parameters in the module and its linear layers split."""
+        named = {f"inner.{p.own}": leaf for p, leaf in zip(self.plan.parameters, slot.leaves, strict=True)}
+        with torch.enable_grad(), slot.split:
+            return torch.func.functional_call(self._holder, named, (function,))
 
     def check_unchanged(self, leaves: list[Any]) -> None:
         """Errors: Unsupported, when a forward has changed a buffer or a parameter."""
@@ -165,15 +184,18 @@ class Engine:
 
     def _run(self, stage: _Stage, slot: _Slot, value: Any, target: Any, call: CEngineCall) -> None:
         """Fills slot.outputs."""
+        loss, values = self.model().pipeline.loss, _model.arguments(value)
+
+        def compute() -> Any:
+            output = stage.module(*values)
+            return output if stage.plan.outgoing is not None else loss(output, target)
+
         def run() -> Any:
             _user.seed(self._seed, "forward", stage.index, call.step, call.microbatch)
-            with torch.enable_grad(), slot.split:
-                named = {p.own: leaf for p, leaf in zip(stage.plan.parameters, slot.leaves)}
-                output = torch.func.functional_call(stage.module, named, _model.arguments(value))
-                return output if target is None else self.model().pipeline.loss(output, target)
+            return stage.run(slot, compute)
 
         output = _measured(stage, slot, run) if stage.kept_bytes is None else run()
-        if target is not None:
+        if stage.plan.outgoing is None:
             _model.check_loss(output)
         slot.outputs = list(output) if isinstance(output, (tuple, list)) else [output]
         if stage.plan.outgoing is not None:
@@ -189,7 +211,7 @@ class Engine:
         stage = self._stages[call.stage]
         slot = stage.slots[call.slot]
         asked = [t for t in [*slot.inputs, *slot.leaves] if t is not None and t.requires_grad]
-        found = iter(_backward(slot, asked, _gradients_in(stage, slot, call)))
+        found = iter(_backward(stage, slot, asked, _gradients_in(stage, slot, call)))
         of_inputs = [next(found) if t is not None else None for t in slot.inputs]
         slot.parts = [next(found) if leaf.requires_grad else None for leaf in slot.leaves]
         slot.outputs, slot.inputs = [], []
@@ -224,14 +246,14 @@ def _gradients_in(stage: _Stage, slot: _Slot, call: CEngineCall) -> list[Any]:
     return [_wire.at(call.grad_in + part.at, part.dtype, part.shape).clone() for part in stage.plan.outgoing.parts]
 
 
-def _backward(slot: _Slot, asked: list[Any], gradients_in: list[Any]) -> list[Any]:
+def _backward(stage: _Stage, slot: _Slot, asked: list[Any], gradients_in: list[Any]) -> list[Any]:
     """Gradients of `asked`; None: the outputs do not depend on it."""
     pairs = [(out, g) for out, g in zip(slot.outputs, gradients_in, strict=True) if out.requires_grad]
     if not pairs or not asked:
         return [None] * len(asked)
+    outputs, given = zip(*pairs)
     slot.split.deferring = True
-    with torch.enable_grad(), slot.split:  # what torch.utils.checkpoint computes again is split as before
-        found = torch.autograd.grad([out for out, _ in pairs], asked, [g for _, g in pairs], allow_unused=True)
+    found = stage.run(slot, lambda: torch.autograd.grad(outputs, asked, given, allow_unused=True))
     slot.split.deferring = False
     return list(found)
 

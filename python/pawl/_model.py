@@ -1,7 +1,7 @@
 """The stages of a pipeline as the executor needs them: names, shapes, decay, the optimizer's numbers, wires.
 
 Everything is found, and everything that cannot be exact is refused, once a process in Model(): each stage is made, its
-parameters are named, and one sample micro-batch goes through all stages and the loss without gradients. Stages that
+parameters are named, and one sample micro-batch goes through all stages and the loss. Stages that
 are given as functions are made one at a time, seeded by their number, and freed again: module() makes them anew.
 Errors: Argument and Unsupported, with the stage and the name. Tested in tests/python/pipeline_test.py.
 """
@@ -142,11 +142,11 @@ class Model:
         return first
 
     def _probe(self, index: int, module: Any, value: Any) -> Any:
-        """The module's output, without gradients. Unsupported: it changes a parameter or a buffer."""
+        """The module's output. Unsupported: it changes a parameter or a buffer."""
         before = {name: (tensor, tensor.detach().clone()) for name, tensor in _held(module)}
         _user.seed(self.seed, "forward", index, 0, 0)
-        with torch.no_grad():
-            output = module(*arguments(value))
+        with torch.enable_grad():
+            output = module(*(v.detach() if isinstance(v, torch.Tensor) else v for v in arguments(value)))
         after = dict(_held(module))
         for name in before.keys() | after.keys():
             was, values = before.get(name, (None, None))
@@ -155,8 +155,11 @@ class Model:
         return output
 
     def _probe_loss(self, output: Any, target: Any) -> None:
-        with torch.no_grad():
-            check_loss(self.pipeline.loss(output, target))
+        loss = self.pipeline.loss
+        if isinstance(loss, torch.nn.Module) and any(p.requires_grad for p in loss.parameters()):
+            raise errors.Unsupported("pipeline(loss=...) has parameters that require a gradient, and only stages are "
+                                     "trained: put them into the last stage")
+        check_loss(loss(output, target))
 
 
 def _held(module: Any) -> list[tuple[str, Any]]:

@@ -5,9 +5,12 @@ whose backward computes the gradient of its input and notes what the parameters'
 products, half of what a backward costs, are left for later: gradients(). All other operations, a linear layer under
 autocast or over computed weights included, keep autograd's own gradients, which come with the input's.
 
+The function in torch.nn.functional is exchanged while inside: torch.utils.checkpoint computes parts of a forward
+again in the middle of a backward, where a TorchFunctionMode is switched off, and must find what it found before.
+
 A parameter's gradient is the sum of autograd's part and its uses in the order of the forward, so that the bits do
 not depend on when it is asked for. A backward that user code itself runs inside the forward gets everything at
-once. Tested in tests/python/pipeline_test.py.
+once. One thread, one Split at a time. Tested in tests/python/pipeline_test.py.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 LINEAR = torch.nn.functional.linear
 
@@ -52,21 +54,21 @@ class _Linear(torch.autograd.Function):
         return inner, of_weight, of_bias, None
 
 
-class Split(TorchFunctionMode):
+class Split:
     """Of one micro-batch in one stage. leaves: the stage's parameters as the forward is given them.
 
     Enter it around the forward, and with `deferring` set around the backward."""
 
     def __init__(self, leaves: Sequence[Any]) -> None:
-        super().__init__()
         self.places = {id(leaf): place for place, leaf in enumerate(leaves) if leaf.requires_grad}
         self.uses: list[Use] = []
         self.deferring = False
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is LINEAR:
-            return self._linear(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+    def __enter__(self) -> None:
+        torch.nn.functional.linear = self._linear
+
+    def __exit__(self, *error: Any) -> None:
+        torch.nn.functional.linear = LINEAR
 
     def _linear(self, input: Any, weight: Any, bias: Any = None) -> Any:
         of_weight, of_bias = self.places.get(id(weight)), self.places.get(id(bias))

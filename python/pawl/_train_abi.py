@@ -69,6 +69,11 @@ class CEngineCall(ctypes.Structure):
     ]
 
 
+class CEngineOptimizer(ctypes.Structure):
+    _fields_ = [("lr", c_double), ("beta1", c_double), ("beta2", c_double), ("eps", c_double),
+                ("weight_decay", c_double)]
+
+
 _E = POINTER(CError)
 _CALL = CFUNCTYPE(c_int, c_void_p, POINTER(CEngineCall), _E)
 
@@ -85,6 +90,7 @@ class CEngine(ctypes.Structure):
         ("weight_grad", _CALL),
         ("drop", CFUNCTYPE(None, c_void_p, c_uint32, c_uint64)),
         ("close", CFUNCTYPE(None, c_void_p)),
+        ("optimizer", CFUNCTYPE(c_int, c_void_p, POINTER(CEngineOptimizer), _E)),
     ]
 
 
@@ -93,6 +99,7 @@ STRUCTS = {
     "pawl_engine_layout": CEngineLayout,
     "pawl_engine_job": CEngineJob,
     "pawl_engine_call": CEngineCall,
+    "pawl_engine_optimizer": CEngineOptimizer,
     "pawl_engine": CEngine,
 }
 
