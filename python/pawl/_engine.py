@@ -41,6 +41,19 @@ class _Holder(torch.nn.Module):
         return function()
 
 
+class _Given(torch.autograd.Function):
+    """A number whose gradients are those given. (torch.autograd.grad's grad_outputs imports sympy: seconds.)"""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: tuple[Any, ...], *outputs: Any) -> Any:
+        ctx.gradients = gradients
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, one: Any) -> Any:
+        return None, *ctx.gradients
+
+
 class _Slot:
     """A micro-batch in a stage, from forward to drop."""
 
@@ -115,7 +128,8 @@ class Engine:
         """Imports the user's module, and finds out all about its stages. What torch computes is fixed here."""
         job = job.contents
         torch.set_num_threads(max(1, job.threads))
-        torch.use_deterministic_algorithms(True)
+        torch.set_deterministic_debug_mode("error")
+        _without_compiler()
         pipeline = _user.load(os.fsdecode(job.module or b""), (job.options or b"").decode(), job.seed)
         count = len(pipeline.stages)
         if count != job.stages:
@@ -240,6 +254,14 @@ class Engine:
             slot.split.forget()
 
 
+def _without_compiler() -> None:
+    """The first optimizer of a process would import torch._dynamo, to mark a method as not to be compiled: seconds, in
+    every worker, for numbers. Where torch is made otherwise this changes nothing."""
+    method = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
+    if method is not None:
+        method.__dict__.setdefault("__dynamo_disable", method)
+
+
 def _gradients_in(stage: _Stage, slot: _Slot, call: CEngineCall) -> list[Any]:
     if stage.plan.outgoing is None:
         return [torch.ones_like(slot.outputs[0])]
@@ -253,7 +275,7 @@ def _backward(stage: _Stage, slot: _Slot, asked: list[Any], gradients_in: list[A
         return [None] * len(asked)
     outputs, given = zip(*pairs)
     slot.split.deferring = True
-    found = stage.run(slot, lambda: torch.autograd.grad(outputs, asked, given, allow_unused=True))
+    found = stage.run(slot, lambda: torch.autograd.grad(_Given.apply(given, *outputs), asked, allow_unused=True))
     slot.split.deferring = False
     return list(found)
 

@@ -29,10 +29,13 @@ _LIBRARIES = tuple(str(Path(p).resolve()) for p in
 
 
 def seed(*key: Any) -> None:
-    """Sets the generators of torch, Python and (where it is loaded) numpy to a state that `key` alone decides."""
+    """Sets the generators of torch's processor, Python and (where it is loaded) numpy to a state of `key` alone."""
     digest = hashlib.blake2b(" ".join(map(str, ("pawl stages 1", *key))).encode(), digest_size=8).digest()
-    number = int.from_bytes(digest, "little") >> 1
-    torch.manual_seed(number)
+    _seed(int.from_bytes(digest, "little") >> 1)
+
+
+def _seed(number: int) -> None:
+    torch.default_generator.manual_seed(number)  # torch.manual_seed notes a traceback for each device: milliseconds
     random.seed(number)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -44,11 +47,7 @@ def load(module: str, options: str, number: int) -> stages.Pipeline:
 
     Errors: NotFound (no such file), Argument (no pipeline in it, options for none); whatever the user's code raises.
     """
-    torch.manual_seed(number)
-    random.seed(number)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(number & 0xFFFFFFFF)
+    _seed(number)
     found = _import(module)
     made = getattr(found, "pipeline", None)
     if made is stages.pipeline or made is None:
