@@ -1,8 +1,8 @@
 /* An engine of your own under pawl's executor: a small network that learns a made-up function, cut into any
  * number of stages up to LAYERS. See docs/engines.md.
  *
- *   example_engine examples/engine.yaml        trains; kill its workers as you like: the weights stay the same
- *   example_engine worker|describe|coordinate FD   is how pawl starts it again
+ *   example_engine examples/engine.yaml        trains; kill its workers as you like: the weights stay the
+ * same example_engine worker|describe|coordinate FD   is how pawl starts it again
  *
  * What is random is keyed by (seed, sample), so that a micro-batch is the same wherever it is computed. */
 #include <math.h>
@@ -37,7 +37,8 @@ struct stage {
 struct kept { /* what a micro-batch needs until its weight-gradient */
     struct kept *next;
     uint64_t slot;
-    float *at[LAYERS + 1];   /* [batch][inputs_of(layer)] what goes into each layer; at the end what comes out */
+    float
+        *at[LAYERS + 1]; /* [batch][inputs_of(layer)] what goes into each layer; at the end what comes out */
     float *grad[LAYERS + 1]; /* the gradients of the same */
     float memory[];
 };
@@ -104,10 +105,8 @@ static pawl_code stage_open(void *context, uint32_t index, struct pawl_engine_la
         uint32_t layer = s->first + t / 2, in = inputs_of(layer), outs = outputs_of(layer);
         bool weight = t % 2 == 0;
         snprintf(s->names[t], sizeof s->names[t], "%u.%s", layer, weight ? "weight" : "bias");
-        s->tensors[t] = (struct pawl_engine_tensor){.name = s->names[t],
-                                                    .rank = weight ? 2 : 1,
-                                                    .shape = {outs, weight ? in : 0},
-                                                    .decay = weight};
+        s->tensors[t] = (struct pawl_engine_tensor){
+            .name = s->names[t], .rank = weight ? 2 : 1, .shape = {outs, weight ? in : 0}, .decay = weight};
         s->grads[t] = calloc((size_t)outs * (weight ? in : 1), sizeof(float));
         if (s->grads[t] == NULL) {
             stage_close(context, index);
@@ -233,8 +232,7 @@ static pawl_code input_grad(void *context, struct pawl_engine_call *c, struct pa
     if (c->grad_in != NULL) memcpy(k->grad[s->count], c->grad_in, job.batch * width * sizeof(float));
     for (uint32_t l = s->count; l-- > 0;)
         layer_back(s->first + l, c->params + c->offsets[2 * l], k->at[l + 1], k->grad[l + 1], k->grad[l]);
-    if (c->grad_out != NULL)
-        memcpy(c->grad_out, k->grad[0], job.batch * inputs_of(s->first) * sizeof(float));
+    if (c->grad_out != NULL) memcpy(c->grad_out, k->grad[0], job.batch * inputs_of(s->first) * sizeof(float));
     return PAWL_OK;
 }
 

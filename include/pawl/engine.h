@@ -1,8 +1,8 @@
 /* Computing a pipeline's stages with code of your own under pawl's executor: plans, failures, re-joins, saves
  * and the exact sums are pawl's; forward and gradients are the engine's. Python's pawl.pipeline is one.
  *
- * A worker process registers an engine before pawl_train_worker (pawl/train.h). The executor calls it from one
- * thread, the one that called pawl_train_worker, one call at a time. Of a stage pawl holds the parameters
+ * A worker process registers an engine before pawl_train_worker (pawl/train.h). The executor calls it from
+ * one thread, the one that called pawl_train_worker, one call at a time. Of a stage pawl holds the parameters
  * (float32, in versions that are written once and then only read), the optimizer's state and the sums; the
  * engine holds what a micro-batch needs between its forward and its weight-gradient, under the call's `slot`.
  *
@@ -52,9 +52,9 @@ struct pawl_engine_job { /* what all stages of a run share; texts live until `cl
 
 struct pawl_engine_call { /* one micro-batch in one stage */
     uint32_t stage;
-    uint64_t slot;       /* names the micro-batch's memory until `drop`; never 0; reused after it */
-    uint64_t version;    /* optimizer updates behind the parameters */
-    const float *params; /* all tensors; tensor i begins at params + offsets[i] */
+    uint64_t slot;           /* names the micro-batch's memory until `drop`; never 0; reused after it */
+    uint64_t version;        /* optimizer updates behind the parameters */
+    const float *params;     /* all tensors; tensor i begins at params + offsets[i] */
     const uint64_t *offsets; /* [tensor_count], in floats */
     uint64_t step;           /* of the iteration, from 0 */
     uint64_t microbatch;     /* of the global batch, 0 .. contributions - 1 */
@@ -65,9 +65,9 @@ struct pawl_engine_call { /* one micro-batch in one stage */
     const void *grad_in;     /* [output_bytes], in input_grad; null on the last stage */
     void *grad_out;          /* [input_bytes], in input_grad; null on the first stage */
     double loss;             /* set by the last stage's forward */
-    const float **grads;     /* [tensor_count], in weight_grad: to be set; null: a gradient of zeros. Valid until
-                                the next call of the engine */
-    uint64_t kept_bytes;     /* set by forward: what the slot holds until weight_grad, about; 0: unknown */
+    const float **grads; /* [tensor_count], in weight_grad: to be set; null: a gradient of zeros. Valid until
+                            the next call of the engine */
+    uint64_t kept_bytes; /* set by forward: what the slot holds until weight_grad, about; 0: unknown */
 };
 
 struct pawl_engine_optimizer { /* AdamW's, as optimizer.* of the specification */
@@ -79,10 +79,12 @@ struct pawl_engine {
     /* Once a process, before anything else. */
     pawl_code (*open)(void *context, const struct pawl_engine_job *job, struct pawl_error *e);
     /* A stage is made: when the worker is to hold it, maybe again after stage_close. */
-    pawl_code (*stage_open)(void *context, uint32_t stage, struct pawl_engine_layout *out, struct pawl_error *e);
+    pawl_code (*stage_open)(void *context, uint32_t stage, struct pawl_engine_layout *out,
+                            struct pawl_error *e);
     void (*stage_close)(void *context, uint32_t stage);
     /* Initial values of all parameters, tensor i at params + offsets[i]: the same in every process. */
-    pawl_code (*init)(void *context, uint32_t stage, float *params, const uint64_t *offsets, struct pawl_error *e);
+    pawl_code (*init)(void *context, uint32_t stage, float *params, const uint64_t *offsets,
+                      struct pawl_error *e);
     pawl_code (*forward)(void *context, struct pawl_engine_call *call, struct pawl_error *e);
     pawl_code (*input_grad)(void *context, struct pawl_engine_call *call, struct pawl_error *e);
     pawl_code (*weight_grad)(void *context, struct pawl_engine_call *call, struct pawl_error *e);

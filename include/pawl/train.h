@@ -81,8 +81,8 @@ pawl_code pawl_train_drain(const char *run_dir, uint32_t rank, char **text, stru
 pawl_code pawl_train_status(const char *run_dir, bool json, char **text, struct pawl_error *e);
 /* Take an empty place as a worker: then call pawl_train_worker(*channel) in this process, which is in the
  * launcher's working folder from here on, or, where *argv is not null, execv it with *channel left open: the
- * run's stages are that program's (pawl/engine.h). *argv is one block from malloc and ends with a null. `tell`
- * (may be null) hears what there is to wait for. BUSY: all places are taken. */
+ * run's stages are that program's (pawl/engine.h). *argv is one block from malloc and ends with a null.
+ * `tell` (may be null) hears what there is to wait for. BUSY: all places are taken. */
 pawl_code pawl_train_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *channel,
                           char ***argv, struct pawl_error *e);
 

@@ -213,8 +213,9 @@ static pawl_code input_grad(struct stage *stage, const struct version *v, struct
     struct emulated_slot *s = slot_of(slot);
     int64_t begin_ns = time_of(m);
     struct emulated_message came;
-    pawl_code code = receive(m, slot, slot->grad_in,
-                             (struct emulated_message){.kind = EMULATED_GRADIENT, .echo = s->value}, &came, e);
+    pawl_code code =
+        receive(m, slot, slot->grad_in,
+                (struct emulated_message){.kind = EMULATED_GRADIENT, .echo = s->value}, &came, e);
     if (code != PAWL_OK) return code;
     uint64_t before = slot->grad_in != NULL ? came.value : s->value;
     s->grad_value = value_after(m, v, slot, before ^ s->value << 1);

@@ -24,7 +24,8 @@ static const char *name_problem(const char *name) {
         if ((unsigned char)name[i] < 0x20) return "its name holds a control character";
     for (size_t i = 0; i < sizeof reserved / sizeof reserved[0]; i++)
         if (strncmp(name, reserved[i], strlen(reserved[i])) == 0)
-            return "names do not begin with exp_avg/, exp_avg_sq/, exponent/, __pawl_ or __metadata__: a save "
+            return "names do not begin with exp_avg/, exp_avg_sq/, exponent/, __pawl_ or __metadata__: a "
+                   "save "
                    "keeps its own under them";
     return NULL;
 }

@@ -48,8 +48,7 @@ void description_print(const struct description *d, struct bytes *out) {
     json_i64(&j, "format", FORMAT);
     if (d->has_optimizer) {
         json_object(&j, "optimizer");
-        for (size_t i = 0; i < OPTIMIZER_COUNT; i++)
-            json_f64(&j, optimizer_names[i], *optimizer_at(&o, i));
+        for (size_t i = 0; i < OPTIMIZER_COUNT; i++) json_f64(&j, optimizer_names[i], *optimizer_at(&o, i));
         json_end_object(&j);
     } else {
         json_null(&j, "optimizer");

@@ -27,7 +27,7 @@
 struct asking {
     struct launch *l;
     struct launch_process process;
-    int output; /* read end of what it prints */
+    int output;                                      /* read end of what it prints */
     char line[LINE_MAX_BYTES], last[LINE_MAX_BYTES]; /* the one that is being printed, the last whole one */
     size_t used;
     int status;
@@ -91,8 +91,8 @@ static pawl_code failed_with(const struct asking *a, const char *why, struct paw
 static pawl_code explain_end(struct asking *a, struct pawl_error *e) {
     const char *program = a->l->worker[0], *line = last_line(a);
     char why[LINE_MAX_BYTES + 256];
-    bool lacks_pawl = strstr(line, "No module named pawl") != NULL ||
-                      strstr(line, "No module named 'pawl") != NULL;
+    bool lacks_pawl =
+        strstr(line, "No module named pawl") != NULL || strstr(line, "No module named 'pawl") != NULL;
     if (lacks_pawl)
         return error_set(e, PAWL_SPEC, 0,
                          "%s has no package pawl: pip install ./python, or name another interpreter "
@@ -203,6 +203,12 @@ pawl_code describe_settle(struct launch *l, struct pawl_error *e) {
     if (l->spec.run.engine != SPEC_ENGINE_TORCH) return PAWL_OK;
     struct description before;
     pawl_code code = l->resumed ? description_load(&l->spec, &before, e) : PAWL_OK;
+    if (code == PAWL_NOT_FOUND)
+        return error_set(e, code, 0,
+                         "%s/" DESCRIBE_FILE
+                         " is gone, which says what the stages of this run consist of: bring "
+                         "it back, or give another run.dir",
+                         l->spec.run.dir);
     if (code != PAWL_OK) return code;
     if (l->resumed) {
         code = description_compare(&l->described, &before, e);

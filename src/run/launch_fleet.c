@@ -142,7 +142,9 @@ static pawl_code settle_in(struct launch *l, uint32_t rank, const struct launch_
 
 pawl_code fleet_start_worker(struct launch *l, uint32_t rank, struct pawl_error *e) {
     struct launch_process p;
-    pawl_code code = fleet_spawn(l->worker, "worker", -1, &p, e);
+    /* What code of the user's prints is not to mix with our own standard output. */
+    int prints = l->spec.run.engine == SPEC_ENGINE_TORCH ? STDERR_FILENO : -1;
+    pawl_code code = fleet_spawn(l->worker, "worker", prints, &p, e);
     return code == PAWL_OK ? settle_in(l, rank, &p, true, e) : error_wrap(e, "rank %u", rank);
 }
 

@@ -61,10 +61,10 @@ static pawl_code find_python(struct launch *l, struct pawl_error *e) {
                      name);
 }
 
-/* Where Python's side finds pawl's: beside the running program, as it is built, or in the lib beside its bin.
- */
+/* Where Python's side finds pawl's: beside the running program, as it is built, or where an installation has
+ * it. */
 static void name_library(const char *program) {
-    static const char *const places[] = {"", "../lib/", "../lib64/", "../lib/x86_64-linux-gnu/"};
+    static const char *const places[] = {"", PAWL_LIBRARY_FOLDER};
     char path[4096 + 64];
     const char *slash = strrchr(program, '/');
     if (slash == NULL || getenv("PAWL_LIBRARY_TRAIN") != NULL) return;

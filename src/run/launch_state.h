@@ -121,10 +121,10 @@ struct launch {
     struct inject_set injects;
     char program[4096], python[4096];
     const char *worker[LAUNCH_WORDS], *coordinator[LAUNCH_WORDS]; /* ending with nulls where shorter */
-    struct description described; /* of an engine of the user's */
-    struct bytes spec_text;        /* terminated */
-    struct launch_worker *workers; /* [ranks] */
-    uint32_t ranks;                /* places */
+    struct description described;                                 /* of an engine of the user's */
+    struct bytes spec_text;                                       /* terminated */
+    struct launch_worker *workers;                                /* [ranks] */
+    uint32_t ranks;                                               /* places */
     int epoll_fd, signal_fd;
     struct launch_relay relay;
     struct launch_find *find;
@@ -175,7 +175,7 @@ struct launch {
 
 /* launch_process.c */
 pawl_code fleet_programs(struct launch *l, struct pawl_error *e); /* what children are, and their libraries */
-void fleet_environment(const struct launch *l); /* what else their environment says */
+void fleet_environment(const struct launch *l);                   /* what else their environment says */
 /* `output`: where it prints; -1: where we do. */
 pawl_code fleet_spawn(const char *const program[LAUNCH_WORDS], const char *command, int output,
                       struct launch_process *out, struct pawl_error *e);

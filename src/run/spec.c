@@ -54,7 +54,8 @@ const struct spec_section spec_sections[] = {
     {"model", "The shape of the GPT, and what it starts from."},
     {"data", "What the GPT learns from."},
     {"emulated", "The emulated device: takes the time that a profile says, computes next to nothing."},
-    {"torch", "Stages computed by code of your own: PyTorch modules, or another program's (docs/engines.md)."},
+    {"torch", "Stages computed by code of your own: PyTorch modules, or another program's "
+              "([engines.md](engines.md))."},
     {"parallel", "How the work is laid out: pipelines x stages worker processes."},
     {"optimizer", "AdamW and its learning rate."},
     {"save", "When and how much of the state is made durable."},
@@ -71,7 +72,7 @@ const struct spec_field spec_fields[] = {
     WHOLE(SPEC_U64, run, steps, "1000", 1, SPEC_STEPS_MAX, INPUT,
           "Optimizer steps of the whole run, earlier calls included."),
     WHOLE(SPEC_U64, run, seed, "1", 0, UINT64_MAX, BOTH, "Decides initial weights, data order and dropout."),
-    OTHER(SPEC_ENGINE, run, engine, "gpt", BOTH, 
+    OTHER(SPEC_ENGINE, run, engine, "gpt", BOTH,
           "What computes: a GPT in C, the emulated device, or code of your own."),
 
     WHOLE(SPEC_U32, model, layers, NULL, 1, 100000, BOTH | GPT, "Transformer blocks."),
@@ -313,8 +314,9 @@ static pawl_code take_value(struct spec *spec, const char *key, double value, st
     char *at = (char *)spec + field->offset;
     memcpy(&now, at, sizeof now);
     if (!(value >= field->min && value <= field->max))
-        return error_set(e, PAWL_SPEC, 0, "the optimizer of torch.module has %s %g: wanted a number from %g to %g",
-                         key, value, field->min, field->max);
+        return error_set(e, PAWL_SPEC, 0,
+                         "the optimizer of torch.module has %s %g: wanted a number from %g to %g", key, value,
+                         field->min, field->max);
     bool is_usual = !(now < usual) && !(now > usual), is_equal = !(now < value) && !(now > value);
     if (!is_usual && !is_equal)
         return error_set(e, PAWL_SPEC, 0,

@@ -146,10 +146,10 @@ void spec_help(struct bytes *out) {
         "`parallel.microbatches`, nor the content of the file at `data.path`, nor `parallel.stages` of an\n"
         "emulated run: they decide the bits of the weights.\n\n"
         "What belongs to one engine (`model`, `data`: gpt; `emulated`; `torch`) is ignored with another. An\n"
-        "engine may bring an optimizer (docs/engines.md): then its values are those of the run, and fixed, "
-        "and\n"
-        "another value in the spec is refused. The limits of time keep an order: `timeout_s` < `stall_s` <= `load_s`, `save_s`, `compile_s`, `eval_s`; a set\n"
-        "that does not is refused.\n");
+        "engine of your own may bring an optimizer ([engines.md](engines.md)): its values are then those of\n"
+        "the run, and a value here that is neither the same nor the default is refused.\n\n"
+        "The limits of time keep an order: `timeout_s` < `stall_s` <= `load_s`, `save_s`, `compile_s`,\n"
+        "`eval_s`; a set that does not is refused.\n");
     for (uint32_t s = 0; s < spec_section_count; s++) {
         bytes_printf(out, "\n## %s\n\n%s\n\n", spec_sections[s].name, spec_sections[s].help);
         for (uint32_t i = 0; i < spec_field_count; i++) {

@@ -3,8 +3,10 @@
  *   PAWL_TEST_NAN=STEP                    the loss of micro-batch 0 of that step is not a number
  *   PAWL_TEST_WIDTH=N                     the layers between are so wide
  *   PAWL_TEST_LR=X                        the engine has an optimizer, with this learning rate
- *   PAWL_TEST_TWIN=1                      all stages have a parameter of one name
- *   PAWL_TEST_DESCRIBE=crash|exit|rubbish|huge|empty|hang|print   what `describe` does instead */
+ *   PAWL_TEST_SLOW=SECONDS                a worker takes so long to start, and as long again to open the
+ * engine PAWL_TEST_PRINT=TEXT                  every stage prints it when it is opened PAWL_TEST_TWIN=1 all
+ * stages have a parameter of one name PAWL_TEST_DESCRIBE=crash|exit|rubbish|huge|empty|hang   what `describe`
+ * does instead */
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -41,9 +43,21 @@ static pawl_code test_weight_grad(void *context, struct pawl_engine_call *c, str
 static pawl_code test_stage_open(void *context, uint32_t index, struct pawl_engine_layout *out,
                                  struct pawl_error *e) {
     pawl_code code = stage_open(context, index, out, e);
+    const char *text = getenv("PAWL_TEST_PRINT");
+    if (text != NULL) printf("%s\n", text), fflush(stdout);
     if (code == PAWL_OK && getenv("PAWL_TEST_TWIN") != NULL)
         strcpy(stages[index].names[0], "0.weight"); /* the tensors point to it */
     return code;
+}
+
+static void take_time(void) {
+    const char *slow = getenv("PAWL_TEST_SLOW");
+    if (slow != NULL) usleep((useconds_t)(strtod(slow, NULL) * 1e6));
+}
+
+static pawl_code test_open(void *context, const struct pawl_engine_job *j, struct pawl_error *e) {
+    take_time();
+    return engine_open(context, j, e);
 }
 
 static pawl_code test_optimizer(void *context, struct pawl_engine_optimizer *out, struct pawl_error *e) {
@@ -73,11 +87,6 @@ static int misbehave(const char *how, int fd) {
         send_bytes(fd, junk, sizeof junk, 1u << 18);
     }
     if (strcmp(how, "hang") == 0) pause();
-    if (strcmp(how, "print") == 0) {
-        printf("a module that prints\n");
-        fflush(stdout);
-        return -1;
-    }
     return 0;
 }
 
@@ -88,10 +97,9 @@ int main(int argc, char **argv) {
     engine.forward = test_forward;
     engine.input_grad = test_input_grad;
     engine.weight_grad = test_weight_grad;
+    engine.open = test_open;
     engine.stage_open = test_stage_open;
-    if (argc == 3 && how != NULL && strcmp(argv[1], "describe") == 0) {
-        int code = misbehave(how, atoi(argv[2]));
-        if (code >= 0) return code;
-    }
+    if (argc == 3 && how != NULL && strcmp(argv[1], "describe") == 0) return misbehave(how, atoi(argv[2]));
+    if (argc == 3 && strcmp(argv[1], "worker") == 0) take_time();
     return example_main(argc, argv);
 }

@@ -159,6 +159,17 @@ class Errors(ForeignCase):
         self.assertEqual((folder / "engine.json").read_text(), before)
         self.run_pawl(spec)
 
+    def test_a_description_that_is_lost_or_damaged_is_named(self):
+        spec, folder = self.spec()
+        self.run_pawl(spec, "--steps", "3")
+        kept = (folder / "engine.json").read_text()
+        (folder / "engine.json").write_text(kept[:50])
+        self.assertRegex(self.run_pawl(spec, expect=65).stderr, "engine.json: 50 bytes that are no JSON object")
+        (folder / "engine.json").unlink()
+        self.assertIn("engine.json is gone", self.run_pawl(spec, expect=66).stderr)
+        (folder / "engine.json").write_text(kept)
+        self.run_pawl(spec)
+
     def test_before_the_first_durable_step_the_code_may_still_change(self):
         spec, folder = self.spec(every=100)
         self.run_pawl(spec, expect=1, PAWL_TEST_ERROR="forward:0:2")
@@ -210,9 +221,14 @@ class Describing(ForeignCase):
 
     def test_what_it_prints_is_shown_and_does_no_harm(self):
         spec, _ = self.spec()
-        done = self.run_pawl(spec, "--json", PAWL_TEST_DESCRIBE="print")
+        done = self.run_pawl(spec, "--json", PAWL_TEST_PRINT="a module that prints")
         self.assertIn("a module that prints\n", done.stderr)
         self.assertEqual(json.loads(done.stdout)["final_step"], STEPS)
+
+    def test_a_slow_start_is_no_hang(self):
+        spec, folder = self.spec(timeout=0.3, failure=", stall_s: 0.5, compile_s: 30")
+        self.run_pawl(spec, PAWL_TEST_SLOW="1.2")
+        self.assertEqual(self.report(folder)["failures"], 0)
 
     def test_stages_that_do_not_fit_together_are_refused(self):
         self.refused("two stages have a parameter called '0.weight'", PAWL_TEST_TWIN="1")

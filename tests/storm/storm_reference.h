@@ -37,8 +37,11 @@ static void reference_microbatch(struct reference *r, uint64_t step, uint64_t mi
     for (uint32_t s = count; s-- > 0;) {
         struct stage *stage = r->stages[s];
         if (s + 1 < count) memcpy(slots[s]->grad_in, slots[s + 1]->grad_out, stage->output_bytes);
-        assert_int_equal(stage->ops->input_grad(stage, reference_version(r, s, step), slots[s], NULL), PAWL_OK);
-        assert_int_equal(stage->ops->weight_grad(stage, reference_version(r, s, step), slots[s], r->sums[s], shift, NULL), PAWL_OK);
+        assert_int_equal(stage->ops->input_grad(stage, reference_version(r, s, step), slots[s], NULL),
+                         PAWL_OK);
+        assert_int_equal(
+            stage->ops->weight_grad(stage, reference_version(r, s, step), slots[s], r->sums[s], shift, NULL),
+            PAWL_OK);
     }
     for (uint32_t s = 0; s < count; s++) r->stages[s]->ops->slot_return(r->stages[s], slots[s]);
     free(slots);

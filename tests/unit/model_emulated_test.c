@@ -112,7 +112,8 @@ static void run_microbatch(struct model *m, uint64_t step, uint64_t microbatch, 
         assert_int_equal(at[c]->ops->input_grad(at[c], &m->versions[c], slots[c], NULL), PAWL_OK);
     }
     for (uint32_t c = 0; c < CHUNKS; c++) {
-        assert_int_equal(at[c]->ops->weight_grad(at[c], &m->versions[c], slots[c], m->sums[c], 0, NULL), PAWL_OK);
+        assert_int_equal(at[c]->ops->weight_grad(at[c], &m->versions[c], slots[c], m->sums[c], 0, NULL),
+                         PAWL_OK);
         at[c]->ops->slot_return(at[c], slots[c]);
     }
 }

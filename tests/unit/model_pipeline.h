@@ -115,7 +115,8 @@ static inline void pipe_forward(struct pipe *p, struct pipe_batch *b) {
     for (uint32_t s = 0; s < p->stage_count; s++) {
         size_t bytes = p->stages[s]->input_bytes;
         if (s > 0) memcpy(b->slots[s]->input, b->slots[s - 1]->output, bytes);
-        assert_int_equal(p->stages[s]->ops->forward(p->stages[s], &p->versions[s], b->slots[s], NULL), PAWL_OK);
+        assert_int_equal(p->stages[s]->ops->forward(p->stages[s], &p->versions[s], b->slots[s], NULL),
+                         PAWL_OK);
     }
 }
 
@@ -123,13 +124,16 @@ static inline void pipe_input_grad(struct pipe *p, struct pipe_batch *b) {
     for (uint32_t s = p->stage_count; s-- > 0;) {
         size_t bytes = p->stages[s]->output_bytes;
         if (s + 1 < p->stage_count) memcpy(b->slots[s]->grad_in, b->slots[s + 1]->grad_out, bytes);
-        assert_int_equal(p->stages[s]->ops->input_grad(p->stages[s], &p->versions[s], b->slots[s], NULL), PAWL_OK);
+        assert_int_equal(p->stages[s]->ops->input_grad(p->stages[s], &p->versions[s], b->slots[s], NULL),
+                         PAWL_OK);
     }
 }
 
 static inline void pipe_weight_grad(struct pipe *p, struct pipe_batch *b) {
     for (uint32_t s = 0; s < p->stage_count; s++)
-        assert_int_equal(p->stages[s]->ops->weight_grad(p->stages[s], &p->versions[s], b->slots[s], p->sums[s], 0, NULL), PAWL_OK);
+        assert_int_equal(
+            p->stages[s]->ops->weight_grad(p->stages[s], &p->versions[s], b->slots[s], p->sums[s], 0, NULL),
+            PAWL_OK);
 }
 
 /* One micro-batch all the way; returns its loss. */

@@ -179,9 +179,13 @@ static void hear(const char *text) { snprintf(waited, sizeof waited, "%s", text)
 
 static void a_join_waits_and_leaves_what_follows_to_the_worker(void **state) {
     (void)state;
-    struct admin_frame frames[] = {
-        {.kind = ADMIN_WAIT, .text = "held off"},
-        {.kind = ADMIN_WELCOME, .rank = 5, .text = "/", .transport = "tcp", .program = "/bin/x", .module = "a.b"}};
+    struct admin_frame frames[] = {{.kind = ADMIN_WAIT, .text = "held off"},
+                                   {.kind = ADMIN_WELCOME,
+                                    .rank = 5,
+                                    .text = "/",
+                                    .transport = "tcp",
+                                    .program = "/bin/x",
+                                    .module = "a.b"}};
     struct answers a = {.frames = frames, .count = 2, .and_more = true};
     pthread_t thread;
     uint32_t rank = 0;

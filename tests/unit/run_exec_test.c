@@ -158,7 +158,8 @@ static void reference(const struct random_shape *shape, uint64_t contributions,
             if (c + 1 < shape->chunks)
                 memcpy(slots[c]->grad_in, slots[c + 1]->grad_out, h->stage->output_bytes);
             assert_int_equal(h->stage->ops->input_grad(h->stage, h->base, slots[c], NULL), PAWL_OK);
-            assert_int_equal(h->stage->ops->weight_grad(h->stage, h->base, slots[c], h->sums, 0, NULL), PAWL_OK);
+            assert_int_equal(h->stage->ops->weight_grad(h->stage, h->base, slots[c], h->sums, 0, NULL),
+                             PAWL_OK);
             h->stage->ops->slot_return(h->stage, slots[c]);
         }
     }
