@@ -26,6 +26,7 @@ from ._split import Split, gradients
 from ._train_abi import CEngine, CEngineCall, CEngineJob, CEngineLayout, CEngineOptimizer, CEngineTensor, code_number
 
 VIEWS = 16  # versions whose views a stage keeps: the executor has 3 and a few for saves
+TORCH_MIN = (2, 4)  # torch.func, torch.is_autocast_enabled of a device, dtype.itemsize
 ENDED = 130  # exit code after KeyboardInterrupt
 
 
@@ -127,6 +128,7 @@ class Engine:
     def open(self, context: Any, job: Any) -> None:
         """Imports the user's module, and finds out all about its stages. What torch computes is fixed here."""
         job = job.contents
+        _check_version()
         torch.set_num_threads(max(1, job.threads))
         torch.set_deterministic_debug_mode("error")
         _without_compiler()
@@ -252,6 +254,11 @@ class Engine:
         slot = stage.slots.pop(number, None) if stage else None
         if slot is not None:
             slot.split.forget()
+
+
+def _check_version() -> None:
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < TORCH_MIN:
+        raise errors.Unsupported(f"PyTorch here is {torch.__version__}: stages need {'.'.join(map(str, TORCH_MIN))} or newer")
 
 
 def _without_compiler() -> None:
