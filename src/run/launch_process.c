@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "run/launch_state.h"
+#include "run/notice.h"
 
 /* Descriptor that a worker and a coordinator find their channel on. */
 #define CHILD_FD      3
@@ -104,16 +105,12 @@ void fleet_environment(const struct launch *l) {
     if (l->witness.folder[0] != 0) setenv("PAWL_EVIDENCE", l->witness.folder, 1);
 }
 
-/* A worker that is told to end while it starts (Python loads its libraries for seconds) hears of it when it can
- * answer: it takes these signals from then on (worker_main.c). */
+/* A worker that is told to end while it starts (Python loads its libraries for seconds) hears of it when it
+ * can answer: it takes these signals from then on (worker_main.c). */
 static sigset_t held_back(const char *command) {
-    sigset_t set;
-    sigemptyset(&set);
-    if (strcmp(command, "worker") == 0) {
-        sigaddset(&set, SIGTERM);
-        sigaddset(&set, SIGUSR1);
-    }
-    return set;
+    sigset_t none;
+    sigemptyset(&none);
+    return strcmp(command, "worker") == 0 ? notice_set() : none;
 }
 
 /* In the child, between fork and exec: only calls that are safe there. */
