@@ -11,6 +11,7 @@ the time with one pass over the state, of all sides.
 """
 import argparse
 import importlib
+import json
 import os
 import random
 import statistics
@@ -88,30 +89,44 @@ class Bench:
                         pass
 
     def restore(self, way, state):
+        """pawl: seconds of resume() alone."""
         if way == "pawl":
             with self.pawl.Checkpointer(self.run, model=state.model, optimizer=state.optimizer) as ckpt:
                 began = time.perf_counter()
                 assert ckpt.resume() == 1
-                self.resume_s.append(time.perf_counter() - began)
-            return
+                return time.perf_counter() - began
         loaded = self.torch.load(self.file, mmap="mmap" in way, weights_only=True)
         state.model.load_state_dict(loaded["model"])
         state.optimizer.load_state_dict(loaded["optimizer"])
+        return None
 
     def once(self, way, cold):
-        """(seconds to restore, and with one pass over the state)"""
-        state = State(self.torch, self.mib, False)
+        """Figures of one restore in a process of its own, whose memory nobody has used before."""
         self.prepare(cold)
-        began = time.perf_counter()
-        self.restore(way, state)
-        restored = time.perf_counter() - began
-        if state.touch() != self.wanted:
+        reads, writes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            state = State(self.torch, self.mib, False)
+            figures = self.measure(way, state)
+            os.write(writes, json.dumps(figures).encode())
+            os._exit(0 if state.touch() == self.wanted else 3)
+        os.close(writes)
+        with os.fdopen(reads) as text:
+            figures = json.load(text)
+        if os.waitpid(child, 0)[1] != 0:
             sys.exit(f"python_restore: {way}: wrong bytes")
-        return restored, time.perf_counter() - began
+        return figures
+
+    def measure(self, way, state):
+        cpu, began = time.process_time(), time.perf_counter()
+        resumed = self.restore(way, state)
+        whole = time.perf_counter() - began
+        figures = {"s": resumed or whole, "whole_s": whole, "cpu_s": time.process_time() - cpu}
+        state.touch()
+        return {**figures, "touched_s": figures["s"] + time.perf_counter() - began - whole}
 
     def rounds(self, count):
         taken = {(way, cold): [] for way in WAYS for cold in (False, True)}
-        self.resume_s = []
         for turn in range(count):
             for cold in (False, True):
                 for way in random.Random(turn).sample(WAYS, len(WAYS)):

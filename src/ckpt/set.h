@@ -10,7 +10,7 @@
 
 struct set_store {
     struct store *store;
-    uint64_t bytes_read; /* of data */
+    uint64_t bytes_read; /* of data, from the device or the page cache */
     uint32_t in_flight;  /* reads under way */
 };
 
@@ -47,6 +47,7 @@ struct set_line { /* a chunk on its way, or kept for what else is in it */
     uint8_t *data;        /* owned, aligned */
     size_t room;
     uint8_t *target; /* where the chunk goes: data, or the caller's buffer */
+    bool cached;     /* came from the system's page cache: if it does not match, the device has the word */
     size_t job;      /* place of its first use in the fetch */
     uint32_t copies; /* into other kinds of memory, under way */
     pawl_code code;

@@ -130,11 +130,50 @@ static pawl_code verify(const struct ckpt_set *set, const struct set_line *l, st
 
 /* ---- reading ---- */
 
+static void to_device(struct fetch *f, struct set_line *l) {
+    const struct set_part *part = &f->set->parts[l->part];
+    const struct slot_chunk *chunk = &part->info.chunks[l->chunk];
+    struct set_store *s = &f->set->stores[part->store_index];
+    l->cached = false;
+    l->state = LINE_READING;
+    pawl_code code = store_read(part->file, part->info.header.data_offset + chunk->offset, l->target,
+                                chunk->bytes, (uint64_t)(l - f->set->lines), &f->error);
+    if (code != PAWL_OK) {
+        l->state = LINE_EMPTY;
+        fetch_stop(f, code);
+        return;
+    }
+    s->bytes_read += chunk->bytes;
+    s->in_flight++;
+    f->in_flight++;
+}
+
+static bool from_cache(struct fetch *f, struct set_line *l) {
+    const struct set_part *part = &f->set->parts[l->part];
+    const struct slot_chunk *chunk = &part->info.chunks[l->chunk];
+    bool verifies = f->call->uses[l->job].piece == SET_NO_PIECE; /* the device is what is in question */
+    if (verifies || part->info.sums == NULL ||                   /* nothing would tell that it is old */
+        !store_read_cached(part->file, part->info.header.data_offset + chunk->offset, l->target, chunk->bytes))
+        return false;
+    l->cached = true;
+    l->state = LINE_READ;
+    l->used = ++f->set->clock;
+    l->code = PAWL_OK;
+    f->set->stores[part->store_index].bytes_read += chunk->bytes;
+    f->read++;
+    f->cached++;
+    return true;
+}
+
 static void line_read(struct fetch *f, struct set_line *l) {
     const struct set_part *part = &f->set->parts[l->part];
     struct pawl_error why = {0};
     pawl_code code = verify(f->set, l, &why);
     bool own = l->target == l->data;
+    if (code != PAWL_OK && l->cached) {
+        to_device(f, l);
+        return;
+    }
     l->state = LINE_COPYING; /* it must not be given up meanwhile */
     l->used = ++f->set->clock;
     if (code != PAWL_OK)
@@ -172,6 +211,7 @@ static void take_one(struct fetch *f) {
         if (l->state == LINE_READ && (first == NULL || l->used < first->used)) first = l;
     }
     f->read--;
+    if (first->cached) f->cached--;
     if (f->code == PAWL_OK)
         line_read(f, first);
     else
@@ -191,24 +231,11 @@ static void cannot_open(struct fetch *f, size_t first, const struct pawl_error *
 
 static void submit(struct fetch *f, struct set_line *l, size_t first, uint8_t *target) {
     const struct set_use *use = &f->call->uses[first];
-    struct set_part *part = &f->set->parts[use->part];
-    struct set_store *s = &f->set->stores[use->store];
-    const struct slot_chunk *chunk = &part->info.chunks[use->chunk];
     l->part = use->part;
     l->chunk = use->chunk;
     l->job = first;
     l->target = target != NULL ? target : l->data;
-    l->state = LINE_READING;
-    pawl_code code = store_read(part->file, part->info.header.data_offset + chunk->offset, l->target,
-                                chunk->bytes, (uint64_t)(l - f->set->lines), &f->error);
-    if (code != PAWL_OK) {
-        l->state = LINE_EMPTY;
-        fetch_stop(f, code);
-        return;
-    }
-    s->bytes_read += chunk->bytes;
-    s->in_flight++;
-    f->in_flight++;
+    if (!from_cache(f, l)) to_device(f, l);
 }
 
 /* The chunk of the next use of this lane. False: not now, there is no line for it. */
@@ -250,7 +277,7 @@ static bool start_some(struct fetch *f, uint32_t active) {
         uint32_t depth = store_depth(s->store);
         if (depth > most) depth = most;
         while (f->code == PAWL_OK && f->lanes[i].next < f->lanes[i].end && s->in_flight < depth &&
-               start_next(f, &f->lanes[i]))
+               f->cached == 0 && start_next(f, &f->lanes[i]))
             any = true;
     }
     return any;

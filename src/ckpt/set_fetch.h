@@ -25,6 +25,8 @@ struct fetch {
     struct ckpt_set *set;
     struct lane *lanes;
     uint32_t in_flight, read; /* chunks at the devices; read and not yet looked at */
+    uint32_t cached;          /* of those read, from the page cache: they are handed out while they are in the
+                                 processor's own */
     struct fetch_copy *copies, *free_copies;
     uint32_t copies_busy;
     pthread_mutex_t mutex; /* of `finished` */
