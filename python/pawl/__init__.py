@@ -23,6 +23,7 @@ _HOMES = {
     "pipeline": "stages",
     "Error": "errors",
     "StateMismatch": "errors",
+    "StepLost": "errors",
     "Preempted": "errors",
 }
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .errors import Error as Error
     from .errors import Preempted as Preempted
     from .errors import StateMismatch as StateMismatch
+    from .errors import StepLost as StepLost
     from .stages import Pipeline as Pipeline
     from .stages import pipeline as pipeline
 
