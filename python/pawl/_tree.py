@@ -61,7 +61,7 @@ def _sequence(value: Any, path: str, leaf: Leaf | None, depth: int) -> Any:
             items = sorted(value)
         except TypeError:
             items = sorted(value, key=repr)
-    out = {TAG: type(value).__name__,
+    out: dict[str, Any] = {TAG: type(value).__name__,
            "v": [encode(v, f"{path}/{i}", leaf, depth + 1) for i, v in enumerate(items)]}
     if isinstance(value, collections.deque):
         out["max"] = value.maxlen

@@ -6,8 +6,8 @@
 
 Promises: a step that resume() returns is whole, and everything given is as it was after that step. What only
 opt.step() changes is copied by threads of the library after save() has returned, until a hook before the next
-opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name, shape
-or type. One thread uses a Checkpointer. Failures: pawl.errors. Contract in prose: docs/pytorch.md.
+opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name,
+shape or type. One thread uses a Checkpointer. Failures: pawl.errors. Contract in prose: docs/pytorch.md.
 Tested in tests/python/{checkpointer,exact}_test.py."""
 
 from __future__ import annotations
@@ -112,8 +112,9 @@ class Checkpointer:
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
-            raise errors.Argument(f"this Checkpointer of {self._path} belongs to process {self._pid}, this is its "
-                                  f"child {os.getpid()}: make one after the fork, or save in the parent only")
+            raise errors.Argument(f"this Checkpointer of {self._path} belongs to process {self._pid}, this "
+                                  f"is its child {os.getpid()}: make one after the fork, or save in the "
+                                  "parent only")
         if self._closed:
             raise errors.Argument(f"the Checkpointer of {self._path} is closed")
 
@@ -157,7 +158,8 @@ class Checkpointer:
         self._check()
         following = self._step + 1 if step is None else step
         if following <= self._step:
-            raise errors.Argument(f"step({step}): {self._step} steps are already done, numbers of steps only grow")
+            raise errors.Argument(f"step({step}): {self._step} steps are already done, numbers of steps "
+                                  "only grow")
         self._step = following
         for thing in self._objects.values():
             if hasattr(thing, "pawl_step"):
@@ -203,7 +205,7 @@ class Checkpointer:
     def _begin(self) -> bool:
         self.fence()
         entries, blob = self._collect()
-        tensors, held = self._native(entries)
+        tensors, held = self._pieces(entries)
         signature = tuple(t._replace(address=0) for t in tensors)
         if signature != self._signature:
             self._handle, self._signature = self._ckpt.declare(tensors), signature
@@ -229,7 +231,7 @@ class Checkpointer:
         return entries, _tree.blob(self._step, objects, rank=self._group.rank, world=self._group.size,
                                    torch=str(torch.__version__), rng=_torch.rng_get() if self._rng else None)
 
-    def _native(self, entries: list[_torch.Entry]) -> tuple[list[_native.Tensor], list[torch.Tensor]]:
+    def _pieces(self, entries: list[_torch.Entry]) -> tuple[list[_native.Tensor], list[torch.Tensor]]:
         """As the library takes them, and the memory that has to stay until it was captured."""
         tensors, held = [], []
         for entry in entries:
@@ -237,15 +239,16 @@ class Checkpointer:
             share = self._group.rank, self._group.size
             if not entry.late and not hasattr(entry.tensor, "placements"):
                 if share[0] > 0:
-                    continue  # buffers may differ between ranks: rank 0's count, as for DistributedDataParallel
+                    # buffers may differ between ranks: rank 0's count, as for DistributedDataParallel
+                    continue
                 share = 0, 1
             for piece in _shard.mine(entry.name, entry.tensor, *share):
                 source = _still(piece.view, entry.late)
                 held.append(source)
                 shape = tuple(entry.tensor.shape)
                 box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
-                tensors.append(_native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0], extent=box[1],
-                                              address=source.data_ptr()))
+                tensors.append(_native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0],
+                                              extent=box[1], address=source.data_ptr()))
         return tensors, held
 
     def fence(self) -> None:
@@ -258,8 +261,8 @@ class Checkpointer:
         changed = [name for name, tensor, before in hashes if _digest(tensor) != before]
         if changed:
             raise errors.Diverged(
-                f"changed after save() of step {self._saved} and before the fence: {', '.join(changed)}. The step "
-                "may hold a mixture. Call fence() before anything but opt.step() changes parameters")
+                f"changed after save() of step {self._saved} and before the fence: {', '.join(changed)}. The "
+                "step may hold a mixture. Call fence() before anything but opt.step() changes parameters")
 
     def wait(self, timeout: float | None = None) -> None:
         """Until the newest save is durable. Timeout, or what it failed with."""
@@ -316,11 +319,12 @@ class Checkpointer:
             out = json.loads(blob)
         except ValueError as e:
             raise errors.Format(f"{self._path}: not written by pawl.Checkpointer ({e})") from e
-        if not isinstance(out, dict) or out.get("format") != _tree.FORMAT or not isinstance(out.get("objects"), dict):
+        if (not isinstance(out, dict) or out.get("format") != _tree.FORMAT
+                or not isinstance(out.get("objects"), dict)):
             raise errors.Format(f"{self._path}: not written by pawl.Checkpointer")
         if out.get("version") != _tree.VERSION:
-            raise errors.Format(f"{self._path}: written in version {out.get('version')} of the format, this pawl "
-                                f"reads {_tree.VERSION}")
+            raise errors.Format(f"{self._path}: written in version {out.get('version')} of the format, this "
+                                f"pawl reads {_tree.VERSION}")
         return out
 
     def _compare(self, blob: dict[str, Any], tensors: dict[str, _native.Tensor]) -> None:
@@ -339,7 +343,8 @@ class Checkpointer:
             elif isinstance(state, _torch.OptimizerState):
                 out += state.differences(stored[key])
         if out:
-            raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit; nothing was loaded:\n  "
+            raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit; nothing was "
+                                       "loaded:\n  "
                                        + "\n  ".join(out))
 
     def _like(self, stored: dict[str, _native.Tensor]) -> dict[str, torch.Tensor]:
@@ -367,8 +372,8 @@ class Checkpointer:
                 wanted.append(t._replace(begin=box[0], extent=box[1], address=piece.view.data_ptr()))
         step = self._ckpt.resume(self._ckpt.declare(wanted))
         if step != blob["step"]:
-            raise errors.Corrupt(f"{self._path}: step {blob['step']} is damaged, {step} is the newest that is good: "
-                                 "start again to resume from it")
+            raise errors.Corrupt(f"{self._path}: step {blob['step']} is damaged, {step} is the newest that "
+                                 "is good: start again to resume from it")
         try:
             with torch.no_grad():
                 for state in self._states:
@@ -385,7 +390,8 @@ class Checkpointer:
         return step
 
 
-def _likes(parameters: list[tuple[str, torch.Tensor]], key: str, stored: dict[str, Any]) -> dict[str, torch.Tensor]:
+def _likes(parameters: list[tuple[str, torch.Tensor]], key: str,
+           stored: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Optimizer state by its stored name: the parameter whose cut it shares."""
     out = {}
     for name, parameter in parameters:
@@ -402,7 +408,8 @@ def _module_differences(state: _torch.ModuleState, body: dict[str, Any],
     prefix = f"{state.key}/"
     extra = tuple(prefix + name for name in body["extra"])
     names = {n for n in stored if n.startswith(prefix) and not n.startswith(extra)} | set(aliases)
-    here = {e.name: e.tensor for e in entries if not e.name.startswith(tuple(prefix + n for n in mine["extra"]))}
+    here = {e.name: e.tensor for e in entries
+            if not e.name.startswith(tuple(prefix + n for n in mine["extra"]))}
     here.update({alias: here[first] for alias, first in mine["aliases"].items()})
     for name in sorted(names | set(here)):
         if name not in here:
