@@ -22,7 +22,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     take.add_argument("--optimizer", metavar="CLASS", help="class of the optimizer that is stored: AdamW")
     take.add_argument("--names", metavar="FILE", help="parameter names in the optimizer's order, one a line")
     take.add_argument("--skip", metavar="NAME", action="append", default=[],
-                      help="of a torch.distributed.checkpoint folder: what to leave out, and all nested in it")
+                      help="of a torch.distributed.checkpoint folder: what to leave out")
     give = verbs.add_parser("export", help="write the newest step as safetensors in Hugging Face's layout")
     give.add_argument("run")
     give.add_argument("target")
@@ -34,9 +34,11 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
 def _import(a: argparse.Namespace) -> int:
     names = Path(a.names).read_text().split() if a.names else None
     if (Path(a.source) / _DCP).exists():
-        return migrate.import_dcp(a.source, a.run, step=a.step, optimizer_class=a.optimizer, names=names, skip=a.skip)
+        return migrate.import_dcp(a.source, a.run, step=a.step, optimizer_class=a.optimizer, names=names,
+                                  skip=a.skip)
     if a.skip:
-        raise errors.Argument(f"--skip is for folders of torch.distributed.checkpoint: no {_DCP} in {a.source}")
+        raise errors.Argument(f"--skip is for folders of torch.distributed.checkpoint: no {_DCP} in "
+                              f"{a.source}")
     if Path(a.source).is_dir() or a.source.endswith(".safetensors"):
         if a.optimizer or a.names:
             raise errors.Argument("--optimizer and --names are for what PyTorch saved")

@@ -1,10 +1,11 @@
-"""The .metadata of torch.distributed.checkpoint: which tensors a folder holds, and where each box of them lies.
+"""The .metadata of torch.distributed.checkpoint: which tensors a folder holds, and where each box of them
+lies.
 
 Promises: it is a pickle, and nothing in it runs: the names it may use are the table below, each stands for a
-plain record of ours, any other is refused by name. What read() returns fits together: every box inside its tensor,
-none over another, none missing, every place in a file of the folder. Source of the layout:
-torch.distributed.checkpoint, metadata.py and filesystem.py, as of PyTorch 2.0 to 2.13.
-Tested in tests/python/migrate_dcp_test.py."""
+plain record of ours, any other is refused by name. What read() returns fits together: every box inside its
+tensor, none over another, none missing, every place in a file of the folder. Source of the layout:
+torch.distributed.checkpoint, metadata.py and filesystem.py, as of PyTorch 2.0 to 2.13. Tested in
+tests/python/migrate_dcp_test.py."""
 
 from __future__ import annotations
 
@@ -21,9 +22,10 @@ NAME = ".metadata"
 _METADATA = "torch.distributed.checkpoint.metadata"
 _SHARDED = "torch.distributed._shard.sharded_tensor.metadata"  # where PyTorch 2.0 to 2.2 had two of them
 _FILES = "torch.distributed.checkpoint.filesystem"
-_RECORDS = {(_METADATA, "Metadata"), (_METADATA, "TensorStorageMetadata"), (_METADATA, "BytesStorageMetadata"),
-            (_METADATA, "ChunkStorageMetadata"), (_METADATA, "TensorProperties"), (_METADATA, "MetadataIndex"),
-            (_METADATA, "StorageMeta"), (_SHARDED, "TensorProperties"), (_FILES, "_StorageInfo")}
+_RECORDS = [(_SHARDED, "TensorProperties"), (_FILES, "_StorageInfo")] + [(_METADATA, name) for name in (
+    "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata", "TensorProperties",
+    "MetadataIndex", "StorageMeta")]
+_PATHS = ("Path", "PosixPath", "PurePath", "PurePosixPath", "WindowsPath", "PureWindowsPath")
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _torch.DTYPES}
 
 
@@ -52,7 +54,8 @@ class Tensor(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """By the flattened names ("model.0.weight"): tensors, other values, and the keys each name was made of."""
+    """By the flattened names ("model.0.weight"): tensors, other values, and the keys each name was made
+    of."""
 
     tensors: dict[str, Tensor]
     values: dict[str, Place]
@@ -82,13 +85,12 @@ def _table() -> dict[tuple[str, str], Any]:
     """What each allowed name stands for: made anew for each file, so that nothing a file sets outlives it."""
     table: dict[tuple[str, str], Any] = {where: _record(where[1]) for where in _RECORDS}
     table.update({("torch", name): dtype for name, dtype in _DTYPES.items()})
-    table.update({(module, name): int for module, name in (
-        (_METADATA, "_MEM_FORMAT_ENCODING"), (_METADATA, "MEM_FORMAT_ENCODING"), (_SHARDED, "MEM_FORMAT_ENCODING"))})
-    table.update({("torch", "Size"): tuple, ("torch.serialization", "_get_layout"): str,
-                  ("collections", "OrderedDict"): dict, ("builtins", "set"): set, ("builtins", "frozenset"): frozenset})
+    for module in (_METADATA, _SHARDED):
+        table.update({(module, name): int for name in ("_MEM_FORMAT_ENCODING", "MEM_FORMAT_ENCODING")})
     for module in ("pathlib", "pathlib._local"):  # where the folder was when it was written
-        table.update({(module, kind): _record("Path") for kind in ("PosixPath", "WindowsPath", "PurePosixPath",
-                                                                   "PureWindowsPath", "Path")})
+        table.update({(module, name): _record("Path") for name in _PATHS})
+    table.update({("torch", "Size"): tuple, ("torch.serialization", "_get_layout"): str})
+    table.update({("collections", "OrderedDict"): dict, ("builtins", "set"): set})
     return table
 
 
@@ -100,8 +102,9 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = self._known.get((module, name))
         if found is None:
-            raise errors.Format(f"{self._source}: needs {module}.{name}, which is no part of a checkpoint's metadata or "
-                                "of a type that cannot be stored: nothing of it was run or imported")
+            raise errors.Format(f"{self._source}: needs {module}.{name}, which is no part of a checkpoint's "
+                                "metadata or of a type that cannot be stored: nothing of it was run or "
+                                "imported")
         return found
 
 
@@ -119,6 +122,7 @@ def _unpickle(source: Path) -> Any:
 
 # ---- What it says, checked ----
 
+Places = Callable[[str, "tuple[int, ...] | None"], Place]
 _show = reprlib.repr  # bounded in length and depth
 
 
@@ -149,9 +153,10 @@ def _place(folder: Path, info: Any, what: str) -> Place:
     had = _fields(info, "_StorageInfo", what)
     name, offset, length = had.get("relative_path"), had.get("offset"), had.get("length")
     if had.get("transform_descriptors"):
-        raise errors.Unsupported(f"{what}: stored through the extensions {_show(had['transform_descriptors'])}: "
+        raise errors.Unsupported(f"{what}: stored through the extensions "
+                                 f"{_show(had['transform_descriptors'])}: "
                                  "save it without extensions")
-    if type(name) is not str or type(offset) is not int or type(length) is not int or offset < 0 or length < 0:
+    if type(name) is not str or not (type(offset) is type(length) is int and offset >= 0 and length >= 0):
         raise errors.Format(f"{what}: wanted a file's name, an offset and a length from 0, had {_show(had)}")
     try:
         file = (folder / name).resolve(strict=True)
@@ -161,7 +166,8 @@ def _place(folder: Path, info: Any, what: str) -> Place:
     if folder.resolve() not in file.parents or size is None:
         raise errors.Format(f"{what}: {_show(name)} is no file in {folder}: nothing outside of it is read")
     if offset + length > size:
-        raise errors.Format(f"{what}: bytes {offset} to {offset + length} of {file}, which has {size}: it was cut")
+        raise errors.Format(f"{what}: bytes {offset} to {offset + length} of {file}, which has {size}: it "
+                            "was cut")
     return Place(file, offset, length)
 
 
@@ -177,10 +183,11 @@ def _covers(shape: tuple[int, ...], chunks: list[Chunk], what: str) -> None:
         live.append(chunk)
     had, wanted = sum(math.prod(c.extent) for c in chunks), math.prod(shape)
     if had != wanted:
-        raise errors.Format(f"{what}: its {len(chunks)} boxes hold {had} elements, {shape} has {wanted}: some are missing")
+        raise errors.Format(f"{what}: its {len(chunks)} boxes hold {had} elements, {shape} has {wanted}: "
+                            "some are missing")
 
 
-def _tensor(value: Any, places: Callable[[str, tuple[int, ...] | None], Place], name: str, what: str) -> Tensor:
+def _tensor(value: Any, places: Places, name: str, what: str) -> Tensor:
     had = _fields(value, "TensorStorageMetadata", what)
     properties = getattr(had.get("properties"), "state", None)
     dtype = properties.get("dtype") if isinstance(properties, dict) else (
@@ -190,8 +197,9 @@ def _tensor(value: Any, places: Callable[[str, tuple[int, ...] | None], Place], 
     shape = _sizes(had.get("size"), None, what)
     if _safetensors.size_of(_torch.DTYPES[dtype], shape, what) >= 2**63:
         raise errors.Format(f"{what}: {shape} of {dtype} is larger than any memory")
-    chunks = []
-    for chunk in had.get("chunks") if type(had.get("chunks")) is list else ():
+    chunks: list[Chunk] = []
+    boxes = had.get("chunks")
+    for chunk in boxes if type(boxes) is list else ():
         box = _fields(chunk, "ChunkStorageMetadata", what)
         begin = _sizes(box.get("offsets"), len(shape), what)
         extent = _sizes(box.get("sizes"), len(shape), what)
@@ -205,7 +213,8 @@ def _tensor(value: Any, places: Callable[[str, tuple[int, ...] | None], Place], 
 def _keys(value: Any, what: str) -> tuple[str | int, ...]:
     if type(value) is not tuple or not 0 < len(value) <= _tree.DEPTH_MAX or not all(
             type(k) is str or type(k) is int and k >= 0 for k in value):
-        raise errors.Format(f"{what}: the keys it was flattened from are {_show(value)}, wanted 1 to {_tree.DEPTH_MAX} "
+        raise errors.Format(f"{what}: the keys it was flattened from are {_show(value)}, wanted 1 to "
+                            f"{_tree.DEPTH_MAX} "
                             "strings and numbers from 0")
     return value
 
@@ -213,8 +222,8 @@ def _keys(value: Any, what: str) -> tuple[str | int, ...]:
 def read(folder: Path, skip: Collection[str] = ()) -> Contents:
     """What the folder holds, but for the names in `skip` and all that is nested in them.
 
-    Errors: NotFound (no .metadata, a file of it), Format (what is wrong, at which name), Argument (`skip` names
-    nothing), Unsupported (stored through extensions)."""
+    Errors: NotFound (no .metadata, a file of it), Format (what is wrong, at which name), Argument (`skip`
+    names nothing), Unsupported (stored through extensions)."""
     source = folder / NAME
     had = _fields(_unpickle(source), "Metadata", str(source))
     infos: dict[tuple[str, tuple[int, ...] | None], Any] = {}

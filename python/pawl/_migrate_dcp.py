@@ -1,14 +1,13 @@
 """The contents of a torch.distributed.checkpoint folder as the state_dicts they were saved from.
 
-Promises: every item is read by torch.load(weights_only=True), out of a zip archive whose records are stored plainly
-and match their checksums where they have any; a tensor is put together from its boxes in a file without name, so
-that memory holds one box at a time. Tested in tests/python/migrate_dcp_test.py."""
+Promises: every item is read by torch.load(weights_only=True), out of a zip archive whose records are stored
+plainly and match their checksums where they have any; a tensor is put together from its boxes in a file
+without name, so that memory holds one box at a time. Tested in tests/python/migrate_dcp_test.py."""
 
 from __future__ import annotations
 
 import errno
 import io
-import math
 import mmap
 import os
 import pickle
@@ -70,7 +69,8 @@ def _load(place: _dcp.Place, what: str) -> Any:
         raise errors.Io(f"{what}: {place.file}: {e.strerror or e}", e.errno or 0) from e
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, AttributeError,
             AssertionError, IndexError, OverflowError) as e:
-        raise errors.Format(f"{what}: not of tensors and plain values alone, or damaged: {_migrate_torch.cause(e)}. "
+        raise errors.Format(f"{what}: not of tensors and plain values alone, or damaged: "
+                            f"{_migrate_torch.cause(e)}. "
                             "To leave it out, skip it by its name (skip=, --skip)") from e
 
 
@@ -102,10 +102,11 @@ def _fill(target: torch.Tensor, tensor: _dcp.Tensor, what: str) -> None:
             continue
         where = f"{what}: the box at {chunk.begin} in {chunk.place.file.name} from byte {chunk.place.offset}"
         part = _load(chunk.place, where)
-        if type(part) is not torch.Tensor or part.layout != torch.strided or part.is_quantized or part.is_meta:
+        if type(part) is not torch.Tensor or part.layout != torch.strided or part.is_meta:
             raise errors.Format(f"{where}: wanted a dense tensor, had a {type(part).__name__}")
         if (tuple(part.shape), part.dtype) != (chunk.extent, tensor.dtype):
-            raise errors.Format(f"{where}: wanted {tensor.dtype} {chunk.extent}, had {part.dtype} {tuple(part.shape)}")
+            raise errors.Format(f"{where}: wanted {tensor.dtype} {chunk.extent}, had {part.dtype} "
+                                f"{tuple(part.shape)}")
         view = target
         for dim, (begin, extent) in enumerate(zip(chunk.begin, chunk.extent)):
             view = view.narrow(dim, begin, extent)
@@ -152,17 +153,18 @@ def _nest(value: Any, what: str) -> Any:
     if not any(type(key) is int for key in out):
         return out
     if set(out) != set(range(len(out))):
-        raise errors.Format(f"{what}: of a list only the places {sorted(map(str, out))[:20]} are stored: empty ones "
+        raise errors.Format(f"{what}: of a list only the places {sorted(map(str, out))[:20]} are stored: "
+                            "empty ones "
                             f"are not told apart from missing ones; skip {what} as a whole (skip=, --skip)")
     return [out[i] for i in range(len(out))]
 
 
 def contents(source: Path, scratch: Path, skip: Collection[str]) -> dict[str, Any]:
-    """The state_dict that the folder was saved from, without `skip`; in dicts' keys numbers are strings, as PyTorch
-    stores them. `scratch`: a folder with room for the tensors; they live as long as the result.
+    """The state_dict that the folder was saved from, without `skip`; in dicts' keys numbers are strings, as
+    PyTorch stores them. `scratch`: a folder with room for the tensors; they live as long as the result.
 
-    Errors: those of _dcp.read, Format and Corrupt (an item, by name), Unsupported (a value that cannot be kept),
-    NoSpace, Io."""
+    Errors: those of _dcp.read, Format and Corrupt (an item, by name), Unsupported (a value that cannot be
+    kept), NoSpace, Io."""
     found = _dcp.read(source, skip)
     root = _Branch()
     for name, place in found.values.items():
@@ -171,7 +173,8 @@ def contents(source: Path, scratch: Path, skip: Collection[str]) -> dict[str, An
         try:
             _tree.encode(value, name, lambda *_: None)
         except errors.Unsupported as e:
-            raise errors.Unsupported(f"{what}: {e}. To leave it out, skip it by its name (skip=, --skip)") from e
+            hint = "to leave it out, skip it by its name (skip=, --skip)"
+            raise errors.Unsupported(f"{source}: {e}; {hint}") from e
         _put(root, found.paths[name], value, what)
     for name, tensor in _tensors(found.tensors, source, scratch).items():
         _put(root, found.paths[name], tensor, f"{source}: {name}")
@@ -196,14 +199,15 @@ def _optimizer(stored: Any, model: dict[str, Any], source: Path) -> Any:
 
 
 def _unflatten(stored: dict[str, Any], model: dict[str, Any], source: Path) -> dict[str, Any]:
-    """Of flatten_optimizer_state_dict: "state.NAME.KEY" and "param_groups.NAME.OPTION". Parameters that follow each
-    other with equal options are taken for one group."""
+    """Of flatten_optimizer_state_dict: "state.NAME.KEY" and "param_groups.NAME.OPTION". Parameters that
+    follow each other with equal options are taken for one group."""
     found: dict[str, dict[str, dict[str, Any]]] = {"state": {}, "param_groups": {}}
     for full, value in stored.items():
         kind, _, rest = str(full).partition(".")
         ends = [i for i, letter in enumerate(rest) if letter == "." and rest[:i] in model]
         if kind not in found or not ends:
-            raise errors.Format(f"{source}: optimizer: {full} is neither state nor an option of a tensor in the model")
+            raise errors.Format(f"{source}: optimizer: {full} is neither state nor an option of a tensor in "
+                                "the model")
         found[kind].setdefault(rest[:ends[-1]], {})[rest[ends[-1] + 1:]] = value
     groups: list[dict[str, Any]] = []
     for name in model:
@@ -223,7 +227,8 @@ def _is_whole(content: Any) -> bool:
 
 def convert(content: dict[str, Any], source: Path, optimizer_class: str | None,
             names: Any) -> tuple[_migrate_torch.Entries, dict[str, Any]]:
-    """As _migrate_torch.convert, with the other entries kept: dicts and lists as objects, the rest in `values`."""
+    """As _migrate_torch.convert, with the other entries kept: dicts and lists as objects, the rest in
+    `values`."""
     while not _is_whole(content) and len(content) == 1 and isinstance(next(iter(content.values())), dict):
         content = next(iter(content.values()))
     if not _is_whole(content):
@@ -237,7 +242,8 @@ def convert(content: dict[str, Any], source: Path, optimizer_class: str | None,
     plain = {k: v for k, v in rest.items() if not isinstance(v, (dict, list))}
     rest = {k: v for k, v in rest.items() if k not in plain}
     if plain and VALUES in rest:
-        raise errors.Format(f"{source}: {VALUES} is stored, and {', '.join(plain)} would have to go there: skip one")
+        raise errors.Format(f"{source}: {VALUES} is stored, and {', '.join(plain)} would have to go there: "
+                            "skip one")
     for name, value in {**rest, **({VALUES: plain} if plain else {})}.items():
         objects[name] = {"kind": "object", "value": _tree.encode(value, name, entries.__setitem__)}
     return entries, objects

@@ -18,9 +18,9 @@ ZIP_MAGIC = b"PK\3\4"
 
 
 def verify(file: Any, what: str) -> None:
-    """Format unless the file is what torch.save writes: from its first byte a zip archive of plainly stored records,
-    no TorchScript (torch.load hands such files, and those in the older layouts, to readers that some versions of it
-    do not restrict). Corrupt: a record does not match its checksum; there may be none."""
+    """Format unless the file is what torch.save writes: from its first byte a zip archive of plainly stored
+    records, no TorchScript (torch.load hands such files, and those in the older layouts, to readers that some
+    versions of it do not restrict). Corrupt: a record does not match its checksum; there may be none."""
     try:
         file.seek(0)
         begins = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
@@ -30,9 +30,11 @@ def verify(file: Any, what: str) -> None:
                    or r.filename.rpartition("/")[2] == "constants.pkl"]
             bad = archive.testzip() if begins and not odd and any(r.CRC for r in records) else None
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError) as e:
-        raise errors.Format(f"{what}: nothing that torch.save wrote in the zip layout (the default), or cut: {e}") from e
+        raise errors.Format(f"{what}: nothing that torch.save wrote in the zip layout (the default), or cut: "
+                            f"{e}") from e
     if odd or not begins:
-        raise errors.Format(f"{what}: {odd[0] if odd else 'what stands before the zip archive'} is nothing that "
+        raise errors.Format(f"{what}: {odd[0] if odd else 'what stands before the zip archive'} is nothing "
+                            "that "
                             "torch.save writes: save state_dicts only, in the zip layout (the default)")
     if bad is not None:
         raise errors.Corrupt(f"{what}: {bad} does not match its checksum: the file was damaged")

@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from . import _group, _native, _shard, _torch, _tree, errors
+from . import _group, _match, _native, _shard, _torch, _tree, errors
 
 
 class Checkpointer:
@@ -339,9 +339,12 @@ class Checkpointer:
             if stored[key].get("kind") != state.kind:
                 out.append(f"{key}: stored as {stored[key].get('kind')}, given as {state.kind}")
             elif isinstance(state, _torch.ModuleState):
-                out += _module_differences(state, stored[key], tensors)
+                out += _match.differences(state, stored[key], tensors)
             elif isinstance(state, _torch.OptimizerState):
                 out += state.differences(stored[key])
+        self._mismatch(blob, out)
+
+    def _mismatch(self, blob: dict[str, Any], out: list[str]) -> None:
         if out:
             raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit; nothing was "
                                        "loaded:\n  "
@@ -352,11 +355,11 @@ class Checkpointer:
         out: dict[str, torch.Tensor] = {}
         for state in self._states:
             if isinstance(state, _torch.ModuleState):
-                out.update({e.name: e.tensor for e in state.collect()[0]})
+                out.update(_match.tensors(state)[0])
             elif isinstance(state, _torch.OptimizerState):
                 named = [(n, p) for ns, g in zip(state.names(), state.optimizer.param_groups)
                          for n, p in zip(ns, g["params"]) if hasattr(p, "placements")]
-                out.update(_likes(named, state.key, stored))
+                out.update(_match.likes(named, state.key, stored))
         return out
 
     def _load(self, blob: dict[str, Any], stored: dict[str, _native.Tensor]) -> int:
@@ -374,12 +377,14 @@ class Checkpointer:
         if step != blob["step"]:
             raise errors.Corrupt(f"{self._path}: step {blob['step']} is damaged, {step} is the newest that "
                                  "is good: start again to resume from it")
+        modules = [s for s in self._states if isinstance(s, _torch.ModuleState)]
+        self._mismatch(blob, [d for s in modules for d in _match.torn(s, blob["objects"][s.key], fresh)])
         try:
             with torch.no_grad():
                 for state in self._states:
                     body = blob["objects"][state.key]
                     if isinstance(state, _torch.ModuleState):
-                        _fill(state, body, fresh)
+                        _match.fill(state, body, fresh)
                     state.restore(body, fresh)
             if self._rng and blob["rng"] is not None:
                 _torch.rng_set(blob["rng"])
@@ -388,52 +393,6 @@ class Checkpointer:
         except (KeyError, TypeError, ValueError) as e:
             raise errors.Format(f"{self._path}: the stored state of step {step} is malformed: {e!r}") from e
         return step
-
-
-def _likes(parameters: list[tuple[str, torch.Tensor]], key: str,
-           stored: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Optimizer state by its stored name: the parameter whose cut it shares."""
-    out = {}
-    for name, parameter in parameters:
-        prefix = f"{key}/{name}/"
-        out.update({full: parameter for full in stored if full.startswith(prefix)})
-    return out
-
-
-def _module_differences(state: _torch.ModuleState, body: dict[str, Any],
-                        stored: dict[str, _native.Tensor]) -> list[str]:
-    out = []
-    entries, mine = state.collect()
-    aliases: dict[str, str] = body["aliases"]
-    prefix = f"{state.key}/"
-    extra = tuple(prefix + name for name in body["extra"])
-    names = {n for n in stored if n.startswith(prefix) and not n.startswith(extra)} | set(aliases)
-    here = {e.name: e.tensor for e in entries
-            if not e.name.startswith(tuple(prefix + n for n in mine["extra"]))}
-    here.update({alias: here[first] for alias, first in mine["aliases"].items()})
-    for name in sorted(names | set(here)):
-        if name not in here:
-            out.append(f"{name}: stored, and not here")
-        elif name not in names:
-            out.append(f"{name}: here with shape {tuple(here[name].shape)}, and not stored")
-        else:
-            was, now = stored[aliases.get(name, name)], here[name]
-            kind = _torch.dtype_name(now, name)
-            if (was.dtype, tuple(was.shape)) != (kind, tuple(now.shape)):
-                out.append(f"{name}: stored {was.dtype} {tuple(was.shape)}, here {kind} {tuple(now.shape)}")
-    for name, first in mine["aliases"].items():
-        if name in names and aliases.get(name, name) != aliases.get(first, first):
-            out.append(f"{name}: stored apart from {first}, here they are one tensor")
-    out += [f"{prefix}{n}: stored, and not here" for n in body["extra"] if n not in mine["extra"]]
-    return out
-
-
-def _fill(state: _torch.ModuleState, body: dict[str, Any], fresh: dict[str, torch.Tensor]) -> None:
-    for name, value in state.module.state_dict(keep_vars=True).items():
-        full = f"{state.key}/{name}"
-        source = fresh.get(body["aliases"].get(full, full))
-        if name not in body["extra"] and source is not None:
-            value.copy_(source)
 
 
 def _still(view: torch.Tensor, late: bool) -> torch.Tensor:

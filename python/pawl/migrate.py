@@ -1,5 +1,5 @@
-"""Runs of pawl from checkpoints of others, and back: torch.save files, folders of torch.distributed.checkpoint,
-safetensors, Hugging Face folders.
+"""Runs of pawl from checkpoints of others, and back: torch.save files, folders of
+torch.distributed.checkpoint, safetensors, Hugging Face folders.
 
 Promises: nothing is unpickled but what torch.load(weights_only=True) allows; a run is made new, with one
 durable step that Checkpointer resumes from; an exported folder is complete when its index is there.
@@ -112,12 +112,13 @@ def import_torch(source: str | os.PathLike[str], run: str | os.PathLike[str], *,
 def import_dcp(source: str | os.PathLike[str], run: str | os.PathLike[str], *, step: int,
                optimizer_class: str | None = None, names: Sequence[str] | None = None,
                skip: Sequence[str] = ()) -> int:
-    """Makes the run `run` of a folder that torch.distributed.checkpoint wrote, from any number of ranks. Returns how
-    many tensors.
+    """Makes the run `run` of a folder that torch.distributed.checkpoint wrote, from any number of ranks.
+    Returns how many tensors.
 
-    skip: flattened names ("app.sampler") to leave out with all that is nested in them. optimizer_class, names: as in
-    import_torch. While it goes on it takes as much room again as the tensors, beside `run`. Errors: NotFound, Format,
-    Corrupt, StateMismatch, Unsupported, Argument, NoSpace, Io; no run is made then."""
+    skip: flattened names ("app.sampler") to leave out with all that is nested in them. optimizer_class,
+    names: as in import_torch. While it goes on it takes as much room again as the tensors, beside `run`.
+    Errors: NotFound, Format, Corrupt, StateMismatch, Unsupported, Argument, NoSpace, Io; no run is made
+    then."""
     from . import _migrate_dcp, _migrate_torch
 
     folder = Path(source)
