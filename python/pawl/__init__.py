@@ -21,6 +21,7 @@ _HOMES = {
     "Loader": "data",
     "Error": "errors",
     "StateMismatch": "errors",
+    "StepLost": "errors",
     "Preempted": "errors",
 }
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .errors import Error as Error
     from .errors import Preempted as Preempted
     from .errors import StateMismatch as StateMismatch
+    from .errors import StepLost as StepLost
 
 __all__ = [*_HOMES, "errors", "__version__"]
 

@@ -1,4 +1,4 @@
-"""What is stored of a module against the module that is here: compared by name, and put in place.
+"""What is stored of a module against the module that is here: compared by name.
 
 Promises: every difference is named. Names that are one tensor here may be stored once, under any of them, or
 apart with equal bits: files of others do not tell what was tied. Tested in
@@ -13,15 +13,6 @@ import torch
 from . import _native, _shard, _torch
 
 Stored = dict[str, _native.Tensor]
-
-
-def likes(parameters: list[tuple[str, torch.Tensor]], key: str, stored: Stored) -> dict[str, torch.Tensor]:
-    """Optimizer state by its stored name: the parameter whose cut it shares."""
-    out = {}
-    for name, parameter in parameters:
-        prefix = f"{key}/{name}/"
-        out.update({full: parameter for full in stored if full.startswith(prefix)})
-    return out
 
 
 def tensors(state: _torch.ModuleState) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
@@ -56,30 +47,27 @@ def differences(state: _torch.ModuleState, body: dict[str, Any], stored: Stored)
     return out + [f"{prefix}{n}: stored, and not here" for n in body["extra"] if n not in mine]
 
 
-def torn(state: _torch.ModuleState, body: dict[str, Any], fresh: dict[str, torch.Tensor]) -> list[str]:
-    """Names that are one tensor here and were read with different bits."""
+def apart(state: _torch.ModuleState, body: dict[str, Any],
+          fresh: dict[str, torch.Tensor]) -> dict[str, tuple[str, str]]:
+    """By stored name, where names that are one tensor here were stored as several: its name and the first
+    one."""
     here, tied = tensors(state)
-    seen: dict[str, tuple[str, torch.Tensor]] = {}
-    out = []
+    groups: dict[str, dict[str, str]] = {}
     for name in here:
-        source = fresh.get(body["aliases"].get(name, name))
-        if source is None:
-            continue
-        first, other = seen.setdefault(tied.get(name, name), (name, source))
-        if other is not source and not _equal(other, source):
-            out.append(f"{name}: stored apart from {first} with other values, here they are one tensor")
-    return out
+        source = body["aliases"].get(name, name)
+        if source in fresh:
+            groups.setdefault(tied.get(name, name), {}).setdefault(source, name)
+    return {source: (name, next(iter(group))) for group in groups.values() if len(group) > 1
+            for source, name in group.items()}
+
+
+def torn(state: _torch.ModuleState, body: dict[str, Any], fresh: dict[str, torch.Tensor]) -> list[str]:
+    """Of those, the ones that were read with other bits than the first."""
+    return [f"{name}: stored apart from {first} with other values, here they are one tensor"
+            for source, (name, first) in apart(state, body, fresh).items()
+            if source != first and not _equal(fresh[source], fresh[first])]
 
 
 def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     x, y = (_shard.local(t).detach().contiguous().flatten().view(torch.uint8) for t in (a, b))
     return torch.equal(x, y)
-
-
-def fill(state: _torch.ModuleState, body: dict[str, Any], fresh: dict[str, torch.Tensor]) -> None:
-    """Puts what was read into the module's tensors."""
-    for name, value in state.module.state_dict(keep_vars=True).items():
-        full = f"{state.key}/{name}"
-        source = fresh.get(body["aliases"].get(full, full))
-        if name not in body["extra"] and source is not None:
-            value.copy_(source)

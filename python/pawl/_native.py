@@ -280,6 +280,17 @@ class Ckpt(_Handle):
         self._call("pawl_ckpt_unit_blob", _whole(unit, 32, "unit"), byref(blob), byref(size))
         return ctypes.string_at(blob, size.value) if blob.value else b""
 
+    def resume_from(self, step: int, incarnation: int) -> None:
+        """Goes on from a step that a Reader has read, or from nothing (0): pawl_ckpt_resume_from.
+
+        Errors: NotFound (not complete, or marked bad), Corrupt (nothing is left of what was saved), Argument."""
+        self._call("pawl_ckpt_resume_from", _whole(step, 64, "step"), _whole(incarnation, 64, "incarnation"))
+
+    def mark_bad(self, step: int, incarnation: int, why: str) -> None:
+        """No resume takes this step again; told as event "failed". Errors: Argument, Io."""
+        self._call("pawl_ckpt_mark_bad", _whole(step, 64, "step"), _whole(incarnation, 64, "incarnation"),
+                   why.encode())
+
     def from_scratch(self) -> None:
         """Begins anew although durable steps exist (pawl_ckpt_from_scratch)."""
         self._call("pawl_ckpt_from_scratch")
@@ -360,12 +371,14 @@ class Reader(_Handle):
     An index counts steps, newest first, as steps() lists them."""
 
     def __init__(self, path: str | bytes | PathLike[Any], *, run_id: str | None = None,
-                 unchecked: bool = False) -> None:
+                 unchecked: bool = False, prefer: str | None = None) -> None:
         """`path`: a run's folder, its store folder, or one rank's store; it may be in use.
 
-        unchecked: accept what was written without checksums. Errors: NotFound, Foreign, Io, Corrupt."""
+        unchecked: accept what was written without checksums. prefer: name of a store's folder to read from
+        first ("rank-0003"). Errors: NotFound, Foreign, Io, Corrupt, Argument (no such store)."""
         super().__init__()
-        options = _abi.CReaderOptions(run_id=_run_id(run_id), unchecked=unchecked)
+        options = _abi.CReaderOptions(run_id=_run_id(run_id), unchecked=unchecked,
+                                      prefer=None if prefer is None else prefer.encode())
         out, e = c_void_p(), self._error
         code = self._library.pawl_ckpt_reader_open(_path(path), byref(options), byref(out), byref(e))
         _abi.check(code, self._error)
@@ -386,6 +399,10 @@ class Reader(_Handle):
         """Index of the newest complete step that is not marked bad; None: there is none."""
         index: int = self._library.pawl_ckpt_reader_newest(self._live())
         return None if index == _abi.NO_INDEX else index
+
+    def pass_over(self, index: int) -> None:
+        """From now on this reader takes the step for one that is marked bad."""
+        self._call("pawl_ckpt_reader_pass_over", self._checked(index))
 
     def problems(self) -> list[str]:
         """What was found damaged or unreadable, in words."""

@@ -155,3 +155,25 @@ def fresh(name: str, shape: tuple[int, ...], dtype: torch.dtype, like: torch.Ten
     made: torch.Tensor = type(here).from_local(part, here.device_mesh, here.placements, run_check=False,
                                                shape=torch.Size(shape), stride=here.stride())
     return made
+
+
+def in_place(named: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those that can be read into where they are: dense memory of the processor that none of the others shares."""
+    spans = []
+    for name, tensor in named.items():
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not _is_sharded(tensor):
+            continue
+        here = local(tensor).detach()
+        dense = here.layout == torch.strided and here.is_contiguous() and not here.is_conj() and not here.is_neg()
+        if dense and here.device.type == "cpu" and here.numel() > 0:
+            spans.append((here.data_ptr(), here.data_ptr() + here.numel() * here.element_size(), name))
+    spans.sort()
+    out = {name: named[name] for _, _, name in spans}
+    reach, last = 0, ""
+    for begin, end, name in spans:
+        if begin < reach:
+            out.pop(name, None)
+            out.pop(last, None)
+        if end > reach:
+            reach, last = end, name
+    return out

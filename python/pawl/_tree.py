@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import ctypes
 import json
 import math
 import sys
@@ -96,7 +97,9 @@ def _tensor(value: Any, path: str, leaf: Leaf | None) -> Any:
     if leaf is not None:
         leaf(path, value)
         return {TAG: "tensor", "name": path}
-    raw = bytes(value.detach().cpu().contiguous().flatten().view(sys.modules["torch"].uint8).tolist())
+    dense = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
+    size = dense.numel() * dense.element_size()
+    raw = ctypes.string_at(dense.data_ptr(), size) if size else b""
     return {TAG: "inline", "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
             "v": base64.b64encode(raw).decode()}
 
@@ -162,8 +165,9 @@ def _typed_torch(value: dict[str, Any], tag: Any, body: Any) -> Any:
     if tag == "torch.dtype":
         return _dtype(torch, body)
     if tag == "inline":
-        raw = torch.tensor(list(base64.b64decode(body, validate=True)), dtype=torch.uint8)
-        return raw.view(_dtype(torch, value["dtype"])).reshape(value["shape"])
+        raw = bytearray(base64.b64decode(body, validate=True))
+        tensor = torch.frombuffer(raw, dtype=torch.uint8).clone() if raw else torch.empty(0, dtype=torch.uint8)
+        return tensor.view(_dtype(torch, value["dtype"])).reshape(value["shape"])
     raise ValueError(f"a stored value has the unknown type {tag!r}: was it written by a newer pawl?")
 
 
