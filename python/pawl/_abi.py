@@ -162,6 +162,8 @@ FUNCTIONS = {
     "pawl_code_name": (c_char_p, [c_int]),
     "pawl_dtype_name": (c_char_p, [c_int]),
     "pawl_dtype_bits": (c_uint32, [c_int]),
+    "pawl_strided_new": (c_int, [POINTER(CTensor), POINTER(c_int64), _OUT, _E]),
+    "pawl_strided_free": (None, [c_void_p]),
     "pawl_ckpt_event_name": (c_char_p, [c_int]),
     "pawl_ckpt_open": (c_int, [POINTER(COptions), _OUT, _E]),
     "pawl_ckpt_declare": (c_int, [c_void_p, POINTER(CTensor), c_uint32, _OUT, _E]),

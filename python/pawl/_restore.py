@@ -160,7 +160,8 @@ class Restore:
             piece = _shard.whole(t.name, tensors[t.name])
             if piece is not None:
                 box = (None, None) if piece.extent == tuple(t.shape) else (piece.begin, piece.extent)
-                wanted.append(t._replace(begin=box[0], extent=box[1], address=piece.view.data_ptr()))
+                wanted.append(t._replace(begin=box[0], extent=box[1], address=piece.view.data_ptr(),
+                                         strides=_shard.strides(piece.view)))
         for part in (*blob["objects"].values(), blob["rng"]):
             _tree.decode(part, tensors)
         return _Plan(blob, tensors, wanted)
@@ -173,7 +174,7 @@ class Restore:
                 like.update(state.tensors(blob["objects"][state.key]["extra"]))
             elif isinstance(state, _torch.OptimizerState):
                 named = [(n, p) for ns, g in zip(state.names(), state.optimizer.param_groups)
-                         for n, p in zip(ns, g["params"]) if hasattr(p, "placements")]
+                         for n, p in zip(ns, g["params"])]
                 like.update(_likes(named, state.key, stored))
         here = _shard.in_place({n: t for n, t in like.items() if n in stored and self._is_module(n)})
         return {t.name: here[t.name] if t.name in here else

@@ -205,7 +205,7 @@ class Checkpointer:
         self.fence()
         entries, blob = self._collect()
         tensors, held = self._pieces(entries)
-        signature = tuple(t._replace(address=0) for t in tensors)
+        signature = tuple(t if t.strides else t._replace(address=0) for t in tensors)
         if signature != self._signature:
             self._handle, self._signature = self._ckpt.declare(tensors), signature
         if self._debug:
@@ -247,7 +247,8 @@ class Checkpointer:
                 shape = tuple(entry.tensor.shape)
                 box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
                 tensors.append(_native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0],
-                                              extent=box[1], address=source.data_ptr()))
+                                              extent=box[1], address=source.data_ptr(),
+                                              strides=_shard.strides(source)))
         return tensors, held
 
     def fence(self) -> None:
@@ -309,12 +310,10 @@ class Checkpointer:
 
 
 def _still(view: torch.Tensor, late: bool) -> torch.Tensor:
-    """Dense memory of the processor with what is in `view` now: a copy, unless it may be captured `late`."""
-    if view.device.type != "cpu" or not view.is_contiguous():
-        view = view.to("cpu", copy=True).contiguous()
-    elif not late:
-        view = view.clone()
-    return view.resolve_conj().resolve_neg()
+    """Memory of the processor with what is in `view` now: a dense copy, unless it may be captured `late`."""
+    if late and _shard.is_readable(view):
+        return view
+    return view.to("cpu", copy=True).contiguous().resolve_conj().resolve_neg()
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
