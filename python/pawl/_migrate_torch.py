@@ -42,8 +42,11 @@ def verify(file: Any, what: str) -> None:
 
 def cause(e: Exception) -> str:
     """What torch.load says, without its advice to trust the file."""
-    lines = str(e).splitlines() or [type(e).__name__]
-    return next((line for line in lines if "GLOBAL" in line), lines[0]).strip(" .")
+    text = str(e).rpartition("WeightsUnpickler error: ")[2] or type(e).__name__
+    lines = text.splitlines()
+    first = next((line for line in lines if "GLOBAL" in line), lines[0]).strip(" .")
+    newer = f" (by torch.load of PyTorch {torch.__version__}: newer ones read more types)"
+    return first + (newer if "Unsupported op" in first else "")
 
 
 def convert(content: Any, source: str, optimizer_class: str | None,

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import hashlib
 import os
 import signal
 import sys
 import threading
 import time
+import types
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -324,19 +326,27 @@ def _digest(tensor: torch.Tensor) -> bytes:
 
 
 class _Wrapped:
-    """A hook before step() of optimizers that have none."""
+    """A hook before step() of optimizers that have none. The method on the optimizer stays one, with what others
+    have noted on it: schedulers of PyTorch wrap it too, before this or after."""
 
     def __init__(self, optimizer: Any, before: Any) -> None:
-        self._optimizer, step = optimizer, optimizer.step
+        self._optimizer, self._had = optimizer, vars(optimizer).get("step")
+        step = optimizer.step
 
-        def fenced(*args: Any, **kwargs: Any) -> Any:
+        @functools.wraps(getattr(step, "__func__", step))
+        def fenced(_: Any, *args: Any, **kwargs: Any) -> Any:
             before()
             return step(*args, **kwargs)
 
-        optimizer.step = fenced
+        self._mine = optimizer.step = types.MethodType(fenced, optimizer)
 
     def remove(self) -> None:
-        del self._optimizer.step
+        if vars(self._optimizer).get("step") is not self._mine:
+            return  # wrapped over since; without its Checkpointer it only calls on
+        if self._had is None:
+            del self._optimizer.step
+        else:
+            self._optimizer.step = self._had
 
 
 def _at_exit(ckpt: Checkpointer) -> Any:

@@ -44,6 +44,9 @@ class Migrate(unittest.TestCase):
         self.at = Path(folder.name)
 
     def saved(self) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        if torch.__version__.startswith("1."):
+            self.skipTest("torch.load(weights_only=True) of PyTorch 1 reads no floats: no optimizer can be "
+                          "imported")
         model, opt = trained(5)
         torch.save({"model": model.state_dict(), "optimizer": opt.state_dict()}, self.at / "a.pt")
         return model, opt
