@@ -162,6 +162,9 @@ FUNCTIONS = {
     "pawl_now": (c_int64, []),
     "pawl_code_name": (c_char_p, [c_int]),
     "pawl_dtype_name": (c_char_p, [c_int]),
+    "pawl_dtype_bits": (c_uint32, [c_int]),
+    "pawl_strided_new": (c_int, [POINTER(CTensor), POINTER(c_int64), _OUT, _E]),
+    "pawl_strided_free": (None, [c_void_p]),
     "pawl_ckpt_event_name": (c_char_p, [c_int]),
     "pawl_ckpt_open": (c_int, [POINTER(COptions), _OUT, _E]),
     "pawl_ckpt_declare": (c_int, [c_void_p, POINTER(CTensor), c_uint32, _OUT, _E]),
@@ -248,6 +251,12 @@ def dtype_names() -> tuple[str, ...]:
     while (name := library().pawl_dtype_name(len(names))) is not None:
         names.append(name.decode())
     return tuple(names)
+
+
+@cache
+def dtype_bits() -> dict[str, int]:
+    """Bits of an element by the type's name, as the library has them."""
+    return {name: library().pawl_dtype_bits(number) for number, name in enumerate(dtype_names())}
 
 
 def check(code: int, error: CError) -> None:

@@ -95,6 +95,7 @@ class ModuleState:
             if name.rpartition(".")[2] == "_extra_state" or not isinstance(value, torch.Tensor):
                 extra[name] = _tree.encode(value, full, leaf)
                 continue
+            _check_apart(value, full)
             first = seen.setdefault(identity(value), full)
             if first != full:
                 aliases[full] = first
@@ -103,8 +104,8 @@ class ModuleState:
         return entries, {"aliases": aliases, "extra": extra}
 
     def tensors(self, extra: Collection[str]) -> dict[str, torch.Tensor]:
-        """Parameters and persistent buffers by their stored names, tied ones by each of theirs, without those of
-        `extra` state."""
+        """Parameters and persistent buffers by their stored names, tied ones by each of theirs, without those
+        of `extra` state."""
         return {f"{self.key}/{name}": value for name, value in self.module.state_dict(keep_vars=True).items()
                 if name not in extra and isinstance(value, torch.Tensor)}
 
@@ -113,6 +114,15 @@ class ModuleState:
         for name, value in blob["extra"].items():
             owner = self.module.get_submodule(name.rpartition(".")[0])
             owner.set_extra_state(_tree.decode(value, tensors))
+
+
+def _check_apart(value: torch.Tensor, name: str) -> None:
+    if value.layout == torch.strided and any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape)):
+        raise errors.Unsupported(f"{name}: of shape {tuple(value.shape)} with the strides {value.stride()}: "
+                                 "elements "
+                                 "that share memory (expand) cannot be restored one by one: give it memory "
+                                 "of its "
+                                 "own, .contiguous()")
 
 
 def identity(t: torch.Tensor) -> tuple[Any, ...]:

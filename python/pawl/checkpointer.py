@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import hashlib
 import os
 import signal
 import sys
 import threading
 import time
+import types
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -205,7 +207,7 @@ class Checkpointer:
         self.fence()
         entries, blob = self._collect()
         tensors, held = self._pieces(entries)
-        signature = tuple(t._replace(address=0) for t in tensors)
+        signature = tuple(t if t.strides else t._replace(address=0) for t in tensors)
         if signature != self._signature:
             self._handle, self._signature = self._ckpt.declare(tensors), signature
         if self._debug:
@@ -247,7 +249,8 @@ class Checkpointer:
                 shape = tuple(entry.tensor.shape)
                 box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
                 tensors.append(_native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0],
-                                              extent=box[1], address=source.data_ptr()))
+                                              extent=box[1], address=source.data_ptr(),
+                                              strides=_shard.strides(source)))
         return tensors, held
 
     def fence(self) -> None:
@@ -309,12 +312,10 @@ class Checkpointer:
 
 
 def _still(view: torch.Tensor, late: bool) -> torch.Tensor:
-    """Dense memory of the processor with what is in `view` now: a copy, unless it may be captured `late`."""
-    if view.device.type != "cpu" or not view.is_contiguous():
-        view = view.to("cpu", copy=True).contiguous()
-    elif not late:
-        view = view.clone()
-    return view.resolve_conj().resolve_neg()
+    """Memory of the processor with what is in `view` now: a dense copy, unless it may be captured `late`."""
+    if late and _shard.is_readable(view):
+        return view
+    return view.to("cpu", copy=True).contiguous().resolve_conj().resolve_neg()
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
@@ -325,19 +326,27 @@ def _digest(tensor: torch.Tensor) -> bytes:
 
 
 class _Wrapped:
-    """A hook before step() of optimizers that have none."""
+    """A hook before step() of optimizers that have none. The method on the optimizer stays one, with what others
+    have noted on it: schedulers of PyTorch wrap it too, before this or after."""
 
     def __init__(self, optimizer: Any, before: Any) -> None:
-        self._optimizer, step = optimizer, optimizer.step
+        self._optimizer, self._had = optimizer, vars(optimizer).get("step")
+        step = optimizer.step
 
-        def fenced(*args: Any, **kwargs: Any) -> Any:
+        @functools.wraps(getattr(step, "__func__", step))
+        def fenced(_: Any, *args: Any, **kwargs: Any) -> Any:
             before()
             return step(*args, **kwargs)
 
-        optimizer.step = fenced
+        self._mine = optimizer.step = types.MethodType(fenced, optimizer)
 
     def remove(self) -> None:
-        del self._optimizer.step
+        if vars(self._optimizer).get("step") is not self._mine:
+            return  # wrapped over since; without its Checkpointer it only calls on
+        if self._had is None:
+            del self._optimizer.step
+        else:
+            self._optimizer.step = self._had
 
 
 def _at_exit(ckpt: Checkpointer) -> Any:
