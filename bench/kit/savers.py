@@ -3,6 +3,7 @@ bench/python_overhead.py. A way has
 
     after(step)   after the optimizer's step: saves when `step` is a multiple of `interval`
     fence()       before the optimizer's step: returns when parameters may change
+    busy()        whether a save is under way; False for those that save in after()
     drain()       returns when what was begun is durable
     close()
 
@@ -61,6 +62,9 @@ class Way:
     def fence(self):
         pass
 
+    def busy(self):
+        return False
+
     def drain(self):
         pass
 
@@ -81,6 +85,9 @@ class Pawl(Way):
 
     def fence(self):
         self.ckpt.fence()
+
+    def busy(self):
+        return self.ckpt.status()["in_flight"] > 0
 
     def drain(self):
         self.ckpt.wait()
@@ -134,6 +141,9 @@ class CheckFreq(Way):
     def fence(self):
         self.copied.wait()
 
+    def busy(self):
+        return self.thread is not None and self.thread.is_alive()
+
     def drain(self):
         if self.thread is not None:
             self.thread.join()
@@ -178,6 +188,9 @@ class DcpAsync(Dcp):
     def fence(self):
         if self.response is not None:
             self.response.staging_completion.result()
+
+    def busy(self):
+        return self.response is not None and not self.response.upload_completion.done()
 
     def drain(self):
         if self.response is not None:
