@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from . import _group, _native, _shard, _torch, _tree, errors
+from . import _gather, _group, _native, _shard, _torch, _tree, errors
 
 
 class Checkpointer:
@@ -60,9 +60,8 @@ class Checkpointer:
         self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch
         self._pid, self._closed, self._resumed = os.getpid(), False, False
         self._step = self._saved = self._last_id = 0
-        self._signature: tuple[Any, ...] = ()
-        self._handle = 0
-        self._held: list[torch.Tensor] = []
+        self._gatherer = _gather.Gatherer(self._states, rank=self._group.rank, world=self._group.size, rng=rng)
+        self._handle, self._declared = 0, None
         self._hashes: list[tuple[str, torch.Tensor, bytes]] = []
         self._notice: int | None = None
         self._ckpt = _native.Ckpt(
@@ -147,7 +146,7 @@ class Checkpointer:
         try:
             self._ckpt.close(timeout)
         finally:
-            self._held.clear()
+            self._gatherer.release()
 
     # ---- Saving ----
 
@@ -202,58 +201,26 @@ class Checkpointer:
 
     def _begin(self) -> bool:
         self.fence()
-        entries, blob = self._collect()
-        tensors, held = self._native(entries)
-        signature = tuple(t._replace(address=0) for t in tensors)
-        if signature != self._signature:
-            self._handle, self._signature = self._ckpt.declare(tensors), signature
-        if self._debug:
-            self._hashes = [(e.name, e.tensor, _digest(e.tensor)) for e in entries if e.late]
+        found = self._gatherer.gather(self._step)
+        if found.tensors is not self._declared:
+            self._handle, self._declared = self._ckpt.declare(found.tensors), found.tensors
+        hashes = [(name, tensor, _digest(tensor)) for name, tensor in found.late] if self._debug else []
         saved = self._ckpt.save(self._handle, self._step, unit=self._group.rank, unit_count=self._group.size,
-                                blob=blob, addresses=[t.address for t in tensors])
+                                blob=found.blob, addresses=found.addresses)
         if not saved:
-            self._hashes = []
+            self._gatherer.release()
             return False
-        self._held, self._saved, self._last_id = held, self._step, saved
+        self._hashes, self._saved, self._last_id = hashes, self._step, saved
         if not self._hooks:
             self.fence()
         return True
-
-    def _collect(self) -> tuple[list[_torch.Entry], bytes]:
-        entries: list[_torch.Entry] = []
-        objects = {}
-        for state in self._states:
-            some, body = state.collect()
-            entries += some
-            objects[state.key] = {"kind": state.kind, **body}
-        return entries, _tree.blob(self._step, objects, rank=self._group.rank, world=self._group.size,
-                                   torch=str(torch.__version__), rng=_torch.rng_get() if self._rng else None)
-
-    def _native(self, entries: list[_torch.Entry]) -> tuple[list[_native.Tensor], list[torch.Tensor]]:
-        """As the library takes them, and the memory that has to stay until it was captured."""
-        tensors, held = [], []
-        for entry in entries:
-            kind = _torch.dtype_name(entry.tensor, entry.name)
-            share = self._group.rank, self._group.size
-            if not entry.late and not hasattr(entry.tensor, "placements"):
-                if share[0] > 0:
-                    continue  # buffers may differ between ranks: rank 0's count, as for DistributedDataParallel
-                share = 0, 1
-            for piece in _shard.mine(entry.name, entry.tensor, *share):
-                source = _still(piece.view, entry.late)
-                held.append(source)
-                shape = tuple(entry.tensor.shape)
-                box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
-                tensors.append(_native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0], extent=box[1],
-                                              address=source.data_ptr()))
-        return tensors, held
 
     def fence(self) -> None:
         """Wait until everything that is being saved may be changed; a hook calls it before opt.step().
         Diverged (debug): a tensor was changed before, by name."""
         self._check()
         self._ckpt.fence(None)
-        self._held = []
+        self._gatherer.release()
         hashes, self._hashes = self._hashes, []
         changed = [name for name, tensor, before in hashes if _digest(tensor) != before]
         if changed:
@@ -427,15 +394,6 @@ def _fill(state: _torch.ModuleState, body: dict[str, Any], fresh: dict[str, torc
         source = fresh.get(body["aliases"].get(full, full))
         if name not in body["extra"] and source is not None:
             value.copy_(source)
-
-
-def _still(view: torch.Tensor, late: bool) -> torch.Tensor:
-    """Dense memory of the processor with what is in `view` now: a copy, unless it may be captured `late`."""
-    if view.device.type != "cpu" or not view.is_contiguous():
-        view = view.to("cpu", copy=True).contiguous()
-    elif not late:
-        view = view.clone()
-    return view.resolve_conj().resolve_neg()
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
