@@ -27,7 +27,9 @@ from typing import Any
 
 import torch
 
-from . import _gather, _group, _native, _shard, _torch, _tree, errors
+from . import _gather, _group, _memory, _native, _shard, _torch, _tree, errors
+
+_STAGING_USUAL = 64 << 20  # the library's default, which is taken at the start
 
 
 class Checkpointer:
@@ -36,7 +38,8 @@ class Checkpointer:
 
     every: steps between saves, or "auto": as often as `overhead` (share of the time) allows, towards the
     optimum for `mtbf` seconds between failures. keep: durable steps kept. in_flight: saves under way at once;
-    when there are so many, on_full "wait" or "skip". tolerate: failed saves in a row that are only told by
+    when there are so many, on_full "wait" or "skip". staging: bytes of memory for copies, at most; None: what
+    the state needs, at most a quarter of the memory available. tolerate: failed saves in a row that are only told by
     status(). grace: seconds that a save after one of `signals` may take. rng: the generators of torch, numpy
     and Python too. debug: hashes find tensors that were changed before they were captured (slow).
     from_scratch: step 0 although steps are stored.
@@ -45,7 +48,7 @@ class Checkpointer:
 
     def __init__(self, path: str | os.PathLike[str], *, every: int | str = "auto", overhead: float = 0.03,
                  keep: int = 1, in_flight: int = 2, mtbf: float | None = None, on_full: str = "wait",
-                 tolerate: int = 0, grace: float = 30.0, signals: Sequence[int] = (signal.SIGTERM,),
+                 staging: int | None = None, tolerate: int = 0, grace: float = 30.0, signals: Sequence[int] = (signal.SIGTERM,),
                  rng: bool = True, debug: bool = False, from_scratch: bool = False,
                  **objects: Any) -> None:
         if every != "auto" and (not isinstance(every, int) or every < 1):
@@ -64,10 +67,12 @@ class Checkpointer:
         self._handle, self._declared = 0, None
         self._hashes: list[tuple[str, torch.Tensor, bytes]] = []
         self._notice: int | None = None
+        staging_bytes, staging_max_bytes = _staging(staging, self._group.size)
         self._ckpt = _native.Ckpt(
             self._path, rank=self._group.rank, rank_count=self._group.size, start=self._group.start,
             every=0 if every == "auto" else int(every), overhead=overhead, mtbf_s=mtbf or 0.0,
-            in_flight=in_flight, keep=keep, full="block" if on_full == "wait" else "skip", tolerate=tolerate)
+            in_flight=in_flight, keep=keep, full="block" if on_full == "wait" else "skip", tolerate=tolerate,
+            staging_bytes=staging_bytes, staging_max_bytes=staging_max_bytes)
         self._hooks = [self._hook(s.optimizer) for s in self._states if isinstance(s, _torch.OptimizerState)]
         self._handlers: dict[int, Any] = {}
         self._catch(signals)
@@ -394,6 +399,16 @@ def _fill(state: _torch.ModuleState, body: dict[str, Any], fresh: dict[str, torc
         source = fresh.get(body["aliases"].get(full, full))
         if name not in body["extra"] and source is not None:
             value.copy_(source)
+
+
+def _staging(wanted: int | None, ranks: int) -> tuple[int, int]:
+    """Memory for copies: what is taken at the start (0: the library's default), and the most."""
+    if wanted is None:
+        here = os.environ.get("LOCAL_WORLD_SIZE", "")  # of torchrun: the ranks on this machine
+        return 0, _memory.for_copies(int(here) if here.isdecimal() else ranks)
+    if not isinstance(wanted, int) or wanted < 4096:
+        raise errors.Argument(f"staging is {wanted!r}: wanted a number of bytes, 4096 or more, or None")
+    return min(wanted, _STAGING_USUAL), wanted
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
