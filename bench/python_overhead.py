@@ -1,14 +1,14 @@
-"""What saving costs a program that is busy in Python: the length of steps of 1 ms of pure Python, which holds the
-interpreter's lock all the time, while a save is under way and without.
+"""What saving costs a program that is busy in Python: the length of steps of 1 ms of pure Python, which holds
+the interpreter's lock all the time, while a save is under way and without.
 
     python bench/python_overhead.py BUILD_DIR [--millions 16] [--step-ms 1] [--steps 300] [--saves 4] [--rounds 7]
                                     [--ways a,b] [--folder DIR] [--quick]
 
-The state is that of bench/python_save.py; nothing trains it, so no fence is waited for. In a round each way that saves
-in the background, in another order each time, has a stretch of --saves saves, each begun when the one before is durable
-and the steps beside it counted, between two plain stretches of --steps steps. The figure is the p50 of steps with a save
-under way over the p50 of the plain stretches around it; p99 likewise. call: what beginning a save takes, which
-is in no step. The step is the same work each time, calibrated once.
+The state is that of bench/python_save.py; nothing trains it, so no fence is waited for. In a round each way
+that saves in the background, in another order each time, has a stretch of --saves saves, each begun when the
+one before is durable and the steps beside it counted, between two plain stretches of --steps steps. The
+figure is the p50 of steps with a save under way over the p50 of the plain stretches around it; p99 likewise.
+call: what beginning a save takes, which is in no step. The step is the same work each time, calibrated once.
 """
 import argparse
 import importlib.util

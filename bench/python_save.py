@@ -1,19 +1,20 @@
-"""What saving costs a PyTorch training: the slowdown of the loop of examples/python/gpt.py when it saves every 10 steps
-and every step, by pawl.Checkpointer and by others, interleaved in one process.
+"""What saving costs a PyTorch training: the slowdown of the loop of examples/python/gpt.py when it saves
+every 10 steps and every step, by pawl.Checkpointer and by others, interleaved in one process.
 
     python bench/python_save.py BUILD_DIR [--millions 10,50] [--batch 4,2] [--intervals 10,1] [--ways a,b] [--rounds 3]
                                 [--cycles 10] [--threads 1] [--folder DIR] [--quick]
 
-Every way holds its own files and all save the same model and optimizer, which go on training; all have saved before the
-first round. A round has, in another order each time, a stretch of each way and plain stretches without saves between
-them; slowdown is the time of a step in a stretch over that in the plain stretches before and after it. A stretch
-is whole cycles of a save and the steps to the next one. At an interval of 1 it has --cycles of them after three that
-are not counted, so that whoever is too slow is held up by his own saves; at longer intervals it is one cycle, and ends
-when its save is durable. blocked: what the loop stood still per save, in the call and before the optimizer's step.
+Every way holds its own files and all save the same model and optimizer, which go on training; all have saved
+before the first round. A round has, in another order each time, a stretch of each way and plain stretches
+without saves between them; slowdown is the time of a step in a stretch over that in the plain stretches
+before and after it. A stretch is whole cycles of a save and the steps to the next one. At an interval of 1 it
+has --cycles of them after three that are not counted, so that whoever is too slow is held up by his own
+saves; at longer intervals it is one cycle, and ends when its save is durable. blocked: what the loop stood
+still per save, in the call and before the optimizer's step.
 
-The device's limit: how fast this folder takes O_DIRECT writes of 4 MiB, 4 at once, measured in each round, and what
-share of it a save every step asks for. Near 1 or above, no way could keep up. accelerate takes part when it is
-installed; bench/README.md says how.
+The device's limit: how fast this folder takes O_DIRECT writes of 4 MiB, 4 at once, measured in each round,
+and what share of it a save every step asks for. Near 1 or above, no way could keep up. accelerate takes part
+when it is installed; bench/README.md says how.
 """
 import argparse
 import importlib.util

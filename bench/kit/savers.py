@@ -1,5 +1,5 @@
-"""Ways to save a PyTorch training while it goes on, each as a user would write it, for bench/python_save.py and
-bench/python_overhead.py. A way has
+"""Ways to save a PyTorch training while it goes on, each as a user would write it, for bench/python_save.py
+and bench/python_overhead.py. A way has
 
     after(step)   after the optimizer's step: saves when `step` is a multiple of `interval`
     fence()       before the optimizer's step: returns when parameters may change
@@ -7,8 +7,8 @@ bench/python_overhead.py. A way has
     drain()       returns when what was begun is durable
     close()
 
-All save the whole state of model and optimizer and keep a good checkpoint at every moment. Peers end with an fsync of
-files and folder, and overwrite no file in place. None of them has checksums that a load verifies.
+All save the whole state of model and optimizer and keep a good checkpoint at every moment. Peers end with an
+fsync of files and folder, and overwrite no file in place. None of them has checksums that a load verifies.
 """
 import importlib.util
 import os

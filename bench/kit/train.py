@@ -1,5 +1,5 @@
-"""The training that bench/python_save.py measures: the GPT of examples/python/gpt.py at a wanted size, on random bytes,
-with AdamW, and whoever saves beside it.
+"""The training that bench/python_save.py measures: the GPT of examples/python/gpt.py at a wanted size, on
+random bytes, with AdamW, and whoever saves beside it.
 """
 import importlib.util
 import time

@@ -28,8 +28,9 @@ struct pawl_train_options { /* all zero but spec_path is valid */
     const char *log_path;       /* JSON lines, also appended to run.dir/log.jsonl; null: only there */
     bool from_scratch;          /* start at step 0 although the folder has lost all it had saved */
     bool quiet;                 /* no progress on the standard error output */
-    const char *worker_program; /* run as `worker_program worker FD` and `... coordinate FD`; null: the
-                                   running executable */
+    const char *worker_program; /* run as `worker_program worker FD` and `... coordinate FD`, and with the
+                                   engine torch `... describe FD` (pawl/engine.h); null: the running
+                                   executable, and with the engine torch Python for all but the coordinator */
 };
 
 struct pawl_train_report {
@@ -79,10 +80,11 @@ pawl_code pawl_train_drain(const char *run_dir, uint32_t rank, char **text, stru
  * (docs/formats/run.md). */
 pawl_code pawl_train_status(const char *run_dir, bool json, char **text, struct pawl_error *e);
 /* Take an empty place as a worker: then call pawl_train_worker(*channel) in this process, which is in the
- * launcher's working folder from here on. `tell` (may be null) hears what there is to wait for. BUSY: all
- * places are taken. */
+ * launcher's working folder from here on, or, where *argv is not null, execv it with *channel left open: the
+ * run's stages are that program's (pawl/engine.h). *argv is one block from malloc and ends with a null.
+ * `tell` (may be null) hears what there is to wait for. BUSY: all places are taken. */
 pawl_code pawl_train_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *channel,
-                          struct pawl_error *e);
+                          char ***argv, struct pawl_error *e);
 
 /* The rest returns text from malloc, which the caller frees, or null without memory. */
 

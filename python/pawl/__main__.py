@@ -16,7 +16,8 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     take.add_argument("source")
     take.add_argument("run")
     take.add_argument("--step", type=int, required=True, help="optimizer steps done")
-    take.add_argument("--optimizer", metavar="CLASS", help="class of the optimizer in a torch.save file: AdamW")
+    take.add_argument("--optimizer", metavar="CLASS",
+                      help="class of the optimizer in a torch.save file: AdamW")
     take.add_argument("--names", metavar="FILE", help="parameter names in the optimizer's order, one a line")
     give = verbs.add_parser("export", help="write the newest step as safetensors in Hugging Face's layout")
     give.add_argument("run")
@@ -36,10 +37,12 @@ def main(words: list[str] | None = None) -> int:
         elif Path(a.source).is_dir() or a.source.endswith(".safetensors"):
             if a.optimizer or a.names:
                 raise errors.Argument("--optimizer and --names are for torch.save files")
-            print(f"{a.run}: {migrate.import_safetensors(a.source, a.run, step=a.step)} tensors, step {a.step}")
+            count = migrate.import_safetensors(a.source, a.run, step=a.step)
+            print(f"{a.run}: {count} tensors, step {a.step}")
         else:
             names = Path(a.names).read_text().split() if a.names else None
-            count = migrate.import_torch(a.source, a.run, step=a.step, optimizer_class=a.optimizer, names=names)
+            count = migrate.import_torch(a.source, a.run, step=a.step, optimizer_class=a.optimizer,
+                                         names=names)
             print(f"{a.run}: {count} tensors, step {a.step}")
     except errors.Error as e:
         print(f"pawl: {e}", file=sys.stderr)

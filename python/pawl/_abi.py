@@ -238,7 +238,7 @@ def _declare(found: ctypes.CDLL, path: str) -> None:
 @cache
 def dtype_names() -> tuple[str, ...]:
     """Names of the element types by number, as the library has them."""
-    names = []
+    names: list[str] = []
     while (name := library().pawl_dtype_name(len(names))) is not None:
         names.append(name.decode())
     return tuple(names)

@@ -1,11 +1,12 @@
 """What a save hands to the library: each tensor with its memory, and the text beside them.
 
-Promises: it is what _torch, _shard and _tree make of the state as it is now. At nearly every save a training's tensors
-are where they were at the last one, and naming, cutting and writing down hundreds of them takes milliseconds, with the
-interpreter's lock held. So what was found of a module or an optimizer is kept, without its tensors, and taken again
-where a walk meets the same keys with tensors of the same type, address, shape and strides. Looked at anew each time:
-objects of other kinds, states that hold anything but plain tensors of the processor, options of optimizers, the
-generators. Failures: those of collect(), by name. Tested in tests/python/gather_test.py."""
+Promises: it is what _torch, _shard and _tree make of the state as it is now. At nearly every save a
+training's tensors are where they were at the last one, and naming, cutting and writing down hundreds of them
+takes milliseconds, with the interpreter's lock held. So what was found of a module or an optimizer is kept,
+without its tensors, and taken again where a walk meets the same keys with tensors of the same type, address,
+shape and strides. Looked at anew each time: objects of other kinds, states that hold anything but plain
+tensors of the processor, options of optimizers, the generators. Failures: those of collect(), by name. Tested
+in tests/python/gather_test.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How much memory this program may still take, as the kernel and its control group say.
 
-Promises: an estimate that errs towards less; 0 where nothing can be read. A control group's limit counts with all that
-is charged to it, page cache too. Tested in tests/python/memory_test.py."""
+Promises: an estimate that errs towards less; 0 where nothing can be read. A control group's limit counts with
+all that is charged to it, page cache too. Tested in tests/python/memory_test.py."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def convert(content: Any, source: str, optimizer_class: str | None,
 
 
 def _module(model: dict[str, Any], source: str, entries: Entries) -> dict[str, Any]:
-    aliases, seen = {}, {}
+    aliases: dict[str, str] = {}
+    seen: dict[Any, str] = {}
     for name, value in model.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise errors.Format(f"{source}: {name!r} of the model is no tensor: {type(value).__name__}")

@@ -1,8 +1,8 @@
 """safetensors files: every byte checked on reading, whole files renamed into place on writing.
 
-Promises: what parse() accepts lies inside the file, without gaps or overlaps, each tensor with as many bytes as
-its type and shape need. Needs neither torch nor numpy. Source: the safetensors format.
-Tested in tests/python/migrate_test.py."""
+Promises: what parse() accepts lies inside the file, without gaps or overlaps, each tensor with as many bytes
+as its type and shape need. Needs neither torch nor numpy. Source: the safetensors format. Tested in
+tests/python/migrate_test.py."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def parse(data: Any, path: str) -> dict[str, Item]:
 
 
 def write(path: Path, tensors: Mapping[str, _native.Tensor], reader: _native.Reader, index: int) -> None:
-    """Reads `tensors` (name in the file: tensor of step `index`) straight into a new file, synced and renamed.
+    """Reads `tensors` (name in the file: tensor of step `index`) straight into a new file, synced and
+    renamed.
 
     Errors: those of Reader.read, NoSpace, Io; then `path` does not exist."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
@@ -126,6 +127,7 @@ def _read(memory: mmap.mmap, begin: int, header: dict[str, Any], tensors: Mappin
     view = (ctypes.c_char * len(memory)).from_buffer(memory)
     try:
         base = ctypes.addressof(view) + begin
-        reader.read(index, [t._replace(address=base + header[n]["data_offsets"][0]) for n, t in tensors.items()])
+        reader.read(index,
+                    [t._replace(address=base + header[n]["data_offsets"][0]) for n, t in tensors.items()])
     finally:
         del view

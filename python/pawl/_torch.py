@@ -26,7 +26,7 @@ TORCH_OF = {text: dtype for dtype, text in DTYPES.items()}
 
 
 class Entry(NamedTuple):
-    """A tensor to be stored as `name`. `late`: only the optimizer's step changes it, it may be captured later."""
+    """A tensor to be stored as `name`. `late`: only the optimizer's step changes it, capture can wait."""
 
     name: str
     tensor: torch.Tensor
@@ -45,8 +45,8 @@ def dtype_name(tensor: torch.Tensor, name: str) -> str:
     elif tensor.dtype not in DTYPES:
         kind = f"a tensor of type {tensor.dtype}"
     if kind is not None:
-        raise errors.Unsupported(f"{name}: {kind} cannot be saved: make it a dense tensor with data of one of "
-                                 + ", ".join(str(d).removeprefix("torch.") for d in DTYPES))
+        raise errors.Unsupported(f"{name}: {kind} cannot be saved: make it a dense tensor with data of "
+                                 "one of " + ", ".join(str(d).removeprefix("torch.") for d in DTYPES))
     return DTYPES[tensor.dtype]
 
 
@@ -71,8 +71,8 @@ class ModuleState:
         self.key, self.module = key, unwrap(module)
         for name, part in self.module.named_modules():
             if type(part).__name__ == "FullyShardedDataParallel":
-                raise errors.Unsupported(f"{key}.{name}: FullyShardedDataParallel (FSDP1) keeps its parameters in "
-                                         "flat buffers; use torch.distributed.fsdp.fully_shard")
+                raise errors.Unsupported(f"{key}.{name}: FullyShardedDataParallel (FSDP1) keeps its "
+                                         "parameters in flat buffers; use torch.distributed.fsdp.fully_shard")
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every parameter by its first name, tied ones once."""
@@ -196,8 +196,9 @@ class ObjectState:
         self.plain = type(thing) in (dict, list)
         if not self.plain and not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
             raise errors.Unsupported(
-                f"{key}: a {type(thing).__module__}.{type(thing).__qualname__} cannot be restored: wanted an object "
-                "with state_dict() and load_state_dict(), or a dict or list (numbers go into one: {'epoch': 0})")
+                f"{key}: a {type(thing).__module__}.{type(thing).__qualname__} cannot be restored: wanted an "
+                "object with state_dict() and load_state_dict(), or a dict or list (numbers go into one: "
+                "{'epoch': 0})")
 
     def collect(self) -> tuple[list[Entry], dict[str, Any]]:
         entries: list[Entry] = []

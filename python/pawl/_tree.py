@@ -67,9 +67,10 @@ def _sequence(value: Any, path: str, leaf: Leaf | None, depth: int) -> Any:
             items = sorted(value)
         except TypeError:
             items = sorted(value, key=repr)
-    out = {TAG: type(value).__name__,  # generators of numbers have hundreds of integers: no call for each
-           "v": [v if type(v) in _AS_THEY_ARE else encode(v, f"{path}/{i}", leaf, depth + 1)
-                 for i, v in enumerate(items)]}
+    out: dict[str, Any] = {TAG: type(value).__name__}
+    # Generators of numbers have hundreds of integers: no call for each.
+    out["v"] = [v if type(v) in _AS_THEY_ARE else encode(v, f"{path}/{i}", leaf, depth + 1)
+                for i, v in enumerate(items)]
     if isinstance(value, collections.deque):
         out["max"] = value.maxlen
     return out

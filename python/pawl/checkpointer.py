@@ -6,8 +6,8 @@
 
 Promises: a step that resume() returns is whole, and everything given is as it was after that step. What only
 opt.step() changes is copied by threads of the library after save() has returned, until a hook before the next
-opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name, shape
-or type. One thread uses a Checkpointer. Failures: pawl.errors. Contract in prose: docs/pytorch.md.
+opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name,
+shape or type. One thread uses a Checkpointer. Failures: pawl.errors. Contract in prose: docs/pytorch.md.
 Tested in tests/python/{checkpointer,exact}_test.py."""
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Checkpointer:
         self._pid, self._closed, self._resumed = os.getpid(), False, False
         self._step = self._saved = self._last_id = 0
         self._gatherer = _gather.Gatherer(self._states, rank=self._group.rank, world=self._group.size, rng=rng)
-        self._handle, self._declared = 0, None
+        self._handle = 0
+        self._declared: list[_native.Tensor] | None = None
         self._hashes: list[tuple[str, torch.Tensor, bytes]] = []
         self._notice: int | None = None
         staging_bytes, staging_max_bytes = _staging(staging, self._group.size)
@@ -116,8 +117,9 @@ class Checkpointer:
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
-            raise errors.Argument(f"this Checkpointer of {self._path} belongs to process {self._pid}, this is its "
-                                  f"child {os.getpid()}: make one after the fork, or save in the parent only")
+            raise errors.Argument(f"this Checkpointer of {self._path} belongs to process {self._pid}, this "
+                                  f"is its child {os.getpid()}: make one after the fork, or save in the "
+                                  "parent only")
         if self._closed:
             raise errors.Argument(f"the Checkpointer of {self._path} is closed")
 
@@ -161,7 +163,8 @@ class Checkpointer:
         self._check()
         following = self._step + 1 if step is None else step
         if following <= self._step:
-            raise errors.Argument(f"step({step}): {self._step} steps are already done, numbers of steps only grow")
+            raise errors.Argument(f"step({step}): {self._step} steps are already done, numbers of steps "
+                                  "only grow")
         self._step = following
         for thing in self._objects.values():
             if hasattr(thing, "pawl_step"):
@@ -230,8 +233,8 @@ class Checkpointer:
         changed = [name for name, tensor, before in hashes if _digest(tensor) != before]
         if changed:
             raise errors.Diverged(
-                f"changed after save() of step {self._saved} and before the fence: {', '.join(changed)}. The step "
-                "may hold a mixture. Call fence() before anything but opt.step() changes parameters")
+                f"changed after save() of step {self._saved} and before the fence: {', '.join(changed)}. The "
+                "step may hold a mixture. Call fence() before anything but opt.step() changes parameters")
 
     def wait(self, timeout: float | None = None) -> None:
         """Until the newest save is durable. Timeout, or what it failed with."""
@@ -288,11 +291,12 @@ class Checkpointer:
             out = json.loads(blob)
         except ValueError as e:
             raise errors.Format(f"{self._path}: not written by pawl.Checkpointer ({e})") from e
-        if not isinstance(out, dict) or out.get("format") != _tree.FORMAT or not isinstance(out.get("objects"), dict):
+        if (not isinstance(out, dict) or out.get("format") != _tree.FORMAT
+                or not isinstance(out.get("objects"), dict)):
             raise errors.Format(f"{self._path}: not written by pawl.Checkpointer")
         if out.get("version") != _tree.VERSION:
-            raise errors.Format(f"{self._path}: written in version {out.get('version')} of the format, this pawl "
-                                f"reads {_tree.VERSION}")
+            raise errors.Format(f"{self._path}: written in version {out.get('version')} of the format, this "
+                                f"pawl reads {_tree.VERSION}")
         return out
 
     def _compare(self, blob: dict[str, Any], tensors: dict[str, _native.Tensor]) -> None:
@@ -311,7 +315,8 @@ class Checkpointer:
             elif isinstance(state, _torch.OptimizerState):
                 out += state.differences(stored[key])
         if out:
-            raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit; nothing was loaded:\n  "
+            raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit; nothing was "
+                                       "loaded:\n  "
                                        + "\n  ".join(out))
 
     def _like(self, stored: dict[str, _native.Tensor]) -> dict[str, torch.Tensor]:
@@ -339,8 +344,8 @@ class Checkpointer:
                 wanted.append(t._replace(begin=box[0], extent=box[1], address=piece.view.data_ptr()))
         step = self._ckpt.resume(self._ckpt.declare(wanted))
         if step != blob["step"]:
-            raise errors.Corrupt(f"{self._path}: step {blob['step']} is damaged, {step} is the newest that is good: "
-                                 "start again to resume from it")
+            raise errors.Corrupt(f"{self._path}: step {blob['step']} is damaged, {step} is the newest that "
+                                 "is good: start again to resume from it")
         try:
             with torch.no_grad():
                 for state in self._states:
@@ -357,7 +362,8 @@ class Checkpointer:
         return step
 
 
-def _likes(parameters: list[tuple[str, torch.Tensor]], key: str, stored: dict[str, Any]) -> dict[str, torch.Tensor]:
+def _likes(parameters: list[tuple[str, torch.Tensor]], key: str,
+           stored: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Optimizer state by its stored name: the parameter whose cut it shares."""
     out = {}
     for name, parameter in parameters:
@@ -374,7 +380,8 @@ def _module_differences(state: _torch.ModuleState, body: dict[str, Any],
     prefix = f"{state.key}/"
     extra = tuple(prefix + name for name in body["extra"])
     names = {n for n in stored if n.startswith(prefix) and not n.startswith(extra)} | set(aliases)
-    here = {e.name: e.tensor for e in entries if not e.name.startswith(tuple(prefix + n for n in mine["extra"]))}
+    here = {e.name: e.tensor for e in entries
+            if not e.name.startswith(tuple(prefix + n for n in mine["extra"]))}
     here.update({alias: here[first] for alias, first in mine["aliases"].items()})
     for name in sorted(names | set(here)):
         if name not in here:

@@ -23,7 +23,8 @@ SHARD_BYTES = 5_000_000_000  # what Hugging Face's tools write by default
 INDEX = "model.safetensors.index.json"
 
 
-def _save(run: str | os.PathLike[str], step: int, tensors: list[_native.Tensor], objects: dict[str, Any]) -> None:
+def _save(run: str | os.PathLike[str], step: int, tensors: list[_native.Tensor],
+          objects: dict[str, Any]) -> None:
     if step < 1:
         raise errors.Argument(f"step {step}: wanted the number of optimizer steps done, at least 1")
     if not tensors:
@@ -55,8 +56,9 @@ def _files(source: Path) -> list[Path]:
 
 def import_safetensors(source: str | os.PathLike[str], run: str | os.PathLike[str], *, step: int,
                        key: str = "model") -> int:
-    """Makes the run `run` of a safetensors file or a folder of them; names become `key/NAME`. Returns how many
-    tensors. Errors: NotFound, Format (which file, which tensor), Busy or Argument (the run exists), NoSpace."""
+    """Makes the run `run` of a safetensors file or a folder of them; names become `key/NAME`. Returns how
+    many tensors. Errors: NotFound, Format (which file, which tensor), Busy or Argument (the run exists),
+    NoSpace."""
     tensors: dict[str, _native.Tensor] = {}
     kept = []
     for path in _files(Path(source)):
@@ -83,8 +85,9 @@ def import_torch(source: str | os.PathLike[str], run: str | os.PathLike[str], *,
     """Makes the run `run` of a torch.save file: a state_dict, or a dict with "model" and, if it has one,
     "optimizer". Other entries are left out; the return value counts the tensors.
 
-    optimizer_class: "AdamW" (the file does not say it). names: of the parameters in the optimizer's order, when
-    the model's order does not give them. Errors: Format, StateMismatch, Unsupported, Argument, NotFound."""
+    optimizer_class: "AdamW" (the file does not say it). names: of the parameters in the optimizer's order,
+    when the model's order does not give them. Errors: Format, StateMismatch, Unsupported, Argument,
+    NotFound."""
     import torch
 
     from . import _migrate_torch
@@ -120,8 +123,9 @@ def _shards(tensors: dict[str, _native.Tensor], limit: int) -> list[dict[str, _n
 
 def export(run: str | os.PathLike[str], target: str | os.PathLike[str], *, key: str = "model",
            shard_bytes: int = SHARD_BYTES) -> int:
-    """Writes the tensors `key/...` of the newest whole step into the new folder `target`, as Hugging Face lays
-    them out: model.safetensors, or numbered files of at most `shard_bytes` and their index. Returns the step.
+    """Writes the tensors `key/...` of the newest whole step into the new folder `target`, as Hugging Face
+    lays them out: model.safetensors, or numbered files of at most `shard_bytes` and their index. Returns the
+    step.
 
     Errors: NotFound (no step, no such tensors), Argument (the folder exists), Corrupt, NoSpace, Io."""
     if shard_bytes < 1:

@@ -35,6 +35,6 @@ pawl_code pawl_train_status(const char *run_dir, bool json, char **text, struct 
 }
 
 pawl_code pawl_train_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *channel,
-                          struct pawl_error *e) {
-    return admin_join(run_dir, tell, rank, channel, e);
+                          char ***argv, struct pawl_error *e) {
+    return admin_join(run_dir, tell, rank, channel, argv, e);
 }

@@ -4,6 +4,7 @@
  * then leave without loss) and ends with the last of them. Tested in tests/e2e/attend_test.py. */
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,11 +197,16 @@ static void tell_wait(const char *text) { fprintf(stderr, "%s\n", text); }
 static int become_worker(const char *run_dir) {
     uint32_t rank;
     int channel;
+    char **program;
     struct pawl_error e;
-    pawl_code code = pawl_train_join(run_dir, tell_wait, &rank, &channel, &e);
+    pawl_code code = pawl_train_join(run_dir, tell_wait, &rank, &channel, &program, &e);
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
     fprintf(stderr, "joined as worker %u\n", rank);
-    return pawl_train_worker(channel);
+    if (program == NULL) return pawl_train_worker(channel);
+    fcntl(channel, F_SETFD, 0);
+    fflush(NULL);
+    execv(program[0], program);
+    return cli_error(PAWL_IO, "%s cannot be started: %s", program[0], strerror(errno));
 }
 
 static void signals_of_parent(sigset_t *out) {

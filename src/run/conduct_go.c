@@ -76,7 +76,7 @@ static pawl_code fill_go(struct conduct *c, const struct coord_action *a, struct
                       .verdict = a->settle ? a->verdict : COORD_UNDECIDED,
                       .clip = a->clip,
                       .shift = a->shift,
-                      .incarnation = c->incarnation,
+                      .incarnation = a->restore || c->entered == 0 ? c->incarnation : c->entered,
                       .resume_incarnation = a->restore ? c->resume_incarnation : 0,
                       .durable = coord_durable(c->coord, &durable) ? durable : 0,
                       .ranks = c->ranks,

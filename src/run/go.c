@@ -93,6 +93,7 @@ static pawl_code take_head(struct reader *r, struct go *g, struct pawl_error *e)
         return error_set(e, PAWL_FORMAT, 0, "malformed go: verdict %u with settle %d", verdict, g->settle);
     if (g->settle && (g->restore || g->version == 0))
         return malformed(e, "it settles an iteration that cannot be");
+    if (g->incarnation == 0) return malformed(e, "saves of no incarnation");
     if (!g->restore && g->resume_incarnation != 0)
         return malformed(e, "an incarnation to load from without a return to a durable step");
     if (g->ranks == 0 || g->ranks > IR_WORKERS_MAX || (uint64_t)g->ranks * 4 > r->size - r->at)

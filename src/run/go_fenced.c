@@ -30,6 +30,7 @@ static void put_pair(const struct fenced_pair *f, struct bytes *out) {
 void fenced_encode(const struct fenced *f, struct bytes *out) {
     bytes_put_u8(out, f->has_durable);
     bytes_put_u64(out, f->durable);
+    bytes_put_u64(out, f->incarnation);
     bytes_put_u8(out, f->optimistic);
     bytes_put_u32(out, (uint32_t)f->shift);
     bytes_put_u32(out, f->pair_count);
@@ -139,6 +140,7 @@ pawl_code fenced_decode(const void *data, size_t size, struct fenced *out, struc
     struct reader r = reader_of(data, size);
     out->has_durable = reader_flag(&r);
     out->durable = reader_u64(&r);
+    out->incarnation = reader_u64(&r);
     out->optimistic = reader_flag(&r);
     out->shift = (int32_t)reader_u32(&r);
     if (r.failed || (!out->has_durable && out->durable != 0))

@@ -60,8 +60,8 @@ pawl_code fleet_init(struct launch *l, struct pawl_error *e) {
     if (l->epoll_fd < 0 || l->signal_fd < 0) return error_set(e, PAWL_IO, errno, "cannot watch for events");
     pawl_code code = fleet_watch(l, l->signal_fd, WATCH_SIGNAL, 0, e);
     witness_open(l);
-    if (code == PAWL_OK) code = fleet_prepare(l, e);
     if (code != PAWL_OK) return code;
+    fleet_environment(l);
     spec_print(&l->spec, &l->spec_text);
     bytes_put_u8(&l->spec_text, 0);
     return l->spec_text.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the spec") : PAWL_OK;
@@ -142,7 +142,9 @@ static pawl_code settle_in(struct launch *l, uint32_t rank, const struct launch_
 
 pawl_code fleet_start_worker(struct launch *l, uint32_t rank, struct pawl_error *e) {
     struct launch_process p;
-    pawl_code code = fleet_spawn(l, "worker", &p, e);
+    /* What code of the user's prints is not to mix with our own standard output. */
+    int prints = l->spec.run.engine == SPEC_ENGINE_TORCH ? STDERR_FILENO : -1;
+    pawl_code code = fleet_spawn(l->worker, "worker", prints, &p, e);
     return code == PAWL_OK ? settle_in(l, rank, &p, true, e) : error_wrap(e, "rank %u", rank);
 }
 

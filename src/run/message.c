@@ -50,6 +50,8 @@ static const uint32_t kind_fields[MESSAGE_KIND_END] = {
     [MESSAGE_SUSPECT] = F_PEER,
     [MESSAGE_LEAVING] = 0,
     [MESSAGE_MEASURED] = F_CHUNK | F_DATA,
+    [MESSAGE_DESCRIBE] = F_TEXT,
+    [MESSAGE_DESCRIBED] = F_DATA,
 };
 
 static void put_report(struct bytes *out, const struct coord_report *r) {

@@ -12,7 +12,7 @@ import subprocess
 import time
 import unittest
 
-from runs import LONG, PAWL, SOURCE, STEPS, TIMEOUT, RunCase
+from runs import PAWL, SOURCE, TIMEOUT, RunCase
 
 OPEN = 100000  # steps: a run that lasts until what is waited for has come, and is then told to end
 

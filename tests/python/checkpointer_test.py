@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -49,10 +48,10 @@ class Base(unittest.TestCase):
         self.path = os.path.join(self.folder.name, "run")
 
     def script(self, text: str) -> subprocess.CompletedProcess[str]:
-        head = "import torch, pawl, os, signal, sys\ntorch.set_num_threads(1)\nmodel = torch.nn.Linear(4, 4)\n" \
-               f"path = {self.path!r}\n"
-        return subprocess.run([sys.executable, "-c", head + textwrap.dedent(text)], capture_output=True, text=True,
-                              timeout=120)
+        head = ("import torch, pawl, os, signal, sys\ntorch.set_num_threads(1)\n"
+                f"model = torch.nn.Linear(4, 4)\npath = {self.path!r}\n")
+        return subprocess.run([sys.executable, "-c", head + textwrap.dedent(text)], capture_output=True,
+                              text=True, timeout=120)
 
 
 class Loop(Base):
@@ -134,9 +133,11 @@ class Loop(Base):
 
     def test_wrong_calls_say_what_to_do(self) -> None:
         model = nn.Linear(2, 2)
-        for options in ({"every": 0}, {"every": "often"}, {"on_full": "explode"}, {"staging": 100}, {"staging": "all"}):
+        wrong: list[dict[str, Any]] = [{"every": 0}, {"every": "often"}, {"on_full": "explode"}, {"staging": 100},
+                                       {"staging": "all"}]
+        for options in wrong:
             with self.assertRaises(errors.Argument):
-                pawl.Checkpointer(self.path, model=model, **options)  # type: ignore[arg-type]
+                pawl.Checkpointer(self.path, model=model, **options)
         with self.assertRaisesRegex(errors.Argument, "nothing to save"):
             pawl.Checkpointer(self.path)
         ckpt = pawl.Checkpointer(self.path, model=model, every=100)

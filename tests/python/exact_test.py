@@ -1,4 +1,4 @@
-"""A training that is killed with SIGKILL and started again computes what an undisturbed one does, to the bit."""
+"""A training that is killed with SIGKILL and started again computes what an undisturbed one does."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def train(folder: str, log: str, kill_at: int) -> None:
 
 class Exact(unittest.TestCase):
     def run_training(self, folder: str, name: str, kill_at: int) -> int:
-        args = [sys.executable, __file__, "train", os.path.join(folder, name), os.path.join(folder, name + ".log"),
-                str(kill_at)]
+        args = [sys.executable, __file__, "train", os.path.join(folder, name),
+                os.path.join(folder, name + ".log"), str(kill_at)]
         return subprocess.run(args, timeout=120).returncode
 
     def test_killed_and_resumed_equals_undisturbed(self) -> None:

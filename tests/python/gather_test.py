@@ -1,20 +1,15 @@
-"""What a save is handed is what the state is now, whether it was looked at anew or taken from the last time."""
+"""What a save is handed is what the state is now, whether it was looked at anew or taken from the last
+time."""
 
 from __future__ import annotations
 
-import ctypes
-import importlib.util
-import json
-import sys
-import unittest
-from typing import Any
+import ctypes import importlib.util import json import sys import unittest from typing import Any
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: this Python has no torch")
     sys.exit(77)
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
+import torch  # noqa: E402 from torch import nn  # noqa: E402
 
 from pawl import _gather, _torch  # noqa: E402
 
