@@ -1,8 +1,8 @@
 """What saving costs a program that is busy in Python: the length of steps of 1 ms of pure Python, which holds
 the interpreter's lock all the time, while a save is under way and without.
 
-    python bench/python_overhead.py BUILD_DIR [--millions 16] [--step-ms 1] [--steps 300] [--saves 4] [--rounds 7]
-                                    [--ways a,b] [--folder DIR] [--quick]
+    python bench/python_overhead.py BUILD_DIR [--millions 16] [--step-ms 1] [--steps 300] [--saves 4]
+                                    [--rounds 7] [--ways a,b] [--folder DIR] [--quick]
 
 The state is that of bench/python_save.py; nothing trains it, so no fence is waited for. In a round each way
 that saves in the background, in another order each time, has a stretch of --saves saves, each begun when the
@@ -77,7 +77,8 @@ def round_of(ways, order, turn, options, count):
         if inside:
             found[name] = {"p50": statistics.median(inside) / statistics.median(plain),
                            "p99": report.quantile(inside, 0.99) / report.quantile(plain, 0.99),
-                           "steps": len(inside), "call_s": statistics.median(calls), "plain_s": statistics.median(plain)}
+                           "steps": len(inside), "call_s": statistics.median(calls),
+                           "plain_s": statistics.median(plain)}
         before = after
     return found
 
@@ -107,16 +108,20 @@ def tell(options, total, results):
             continue
         figures = {key: report.spread([t[key] for t in turns]) for key in turns[0]}
         met = figures["p50"]["median"] <= WANTED if name == "pawl" else None
-        report.emit(bench="python_overhead", way=name, bytes=total, step_ms=options.step_ms, met=met, **figures)
-        rows.append([name, report.show(figures["p50"], 3), report.show(figures["p99"], 2), sum(t["steps"] for t in turns),
-                     report.show(figures["call_s"], 2, 1e3), {True: "met", False: "MISSED", None: ""}[met]])
+        report.emit(bench="python_overhead", way=name, bytes=total, step_ms=options.step_ms, met=met,
+                    **figures)
+        rows.append([name, report.show(figures["p50"], 3), report.show(figures["p99"], 2),
+                     sum(t["steps"] for t in turns), report.show(figures["call_s"], 2, 1e3),
+                     {True: "met", False: "MISSED", None: ""}[met]])
     plain = statistics.median(t["plain_s"] for turns in results.values() for t in turns)
     print(f"\n{total / 1e6:.0f} MB of state, plain steps of {plain * 1e3:.2f} ms")
-    report.table(["way", "p50 beside a save / without", "p99 / p99 without", "steps", "call, ms", "wanted"], rows)
+    report.table(["way", "p50 beside a save / without", "p99 / p99 without", "steps", "call, ms", "wanted"],
+                 rows)
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--millions", type=int, default=16, help="parameters; the state is 12 bytes for each")
     parser.add_argument("--step-ms", type=float, default=1.0)

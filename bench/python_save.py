@@ -1,8 +1,8 @@
 """What saving costs a PyTorch training: the slowdown of the loop of examples/python/gpt.py when it saves
 every 10 steps and every step, by pawl.Checkpointer and by others, interleaved in one process.
 
-    python bench/python_save.py BUILD_DIR [--millions 10,50] [--batch 4,2] [--intervals 10,1] [--ways a,b] [--rounds 3]
-                                [--cycles 10] [--threads 1] [--folder DIR] [--quick]
+    python bench/python_save.py BUILD_DIR [--millions 10,50] [--batch 4,2] [--intervals 10,1] [--ways a,b]
+                                [--rounds 3] [--cycles 10] [--threads 1] [--folder DIR] [--quick]
 
 Every way holds its own files and all save the same model and optimizer, which go on training; all have saved
 before the first round. A round has, in another order each time, a stretch of each way and plain stretches
@@ -76,7 +76,8 @@ class Bench:
             for name in self.names:
                 own = os.path.join(folder, f"{name}.{interval}")
                 os.makedirs(own)
-                self.ways[name, interval] = savers.WAYS[name](own, interval, self.training.model, self.training.optimizer)
+                self.ways[name, interval] = savers.WAYS[name](own, interval, self.training.model,
+                                                              self.training.optimizer)
                 self.steps[name, interval] = 0
 
     def close(self):
@@ -140,7 +141,7 @@ class Bench:
         return out, statistics.median(every)
 
     def run(self):
-        """{interval: {way: [each round]}}, {interval: [plain step of each round]}, [raw rate of each round]"""
+        """{interval: {way: [each round]}}, {interval: [plain step of each round]}, [raw rate of each]"""
         draw, rates = random.Random(3), []
         results = {i: {n: [] for n in self.names} for i in self.options.intervals}
         plain = {i: [] for i in self.options.intervals}
@@ -173,14 +174,16 @@ def tell(bench, interval, results, plain, rates):
         against = report.ratio([t["slowdown"] for t in turns], [t["slowdown"] for t in results["pawl"]]) \
             if "pawl" in results else None
         met = verdict(name, interval, slowdown["median"], share)
-        report.emit(bench="python_save", way=name, interval=interval, parameters=bench.training.parameters, bytes=total,
-                    step_s=step, slowdown=slowdown, blocked_s=blocked, over_pawl=against, device_share=share, met=met)
-        rows.append([name, report.show(slowdown, 3), report.show(blocked, 1, 1e3), report.show(against) if against else "",
-                     {True: "met", False: "MISSED", None: ""}[met]])
+        report.emit(bench="python_save", way=name, interval=interval, parameters=bench.training.parameters,
+                    bytes=total, step_s=step, slowdown=slowdown, blocked_s=blocked, over_pawl=against,
+                    device_share=share, met=met)
+        rows.append([name, report.show(slowdown, 3), report.show(blocked, 1, 1e3),
+                     report.show(against) if against else "", {True: "met", False: "MISSED", None: ""}[met]])
     rows.append(["device limit", f"{total / rate / step / interval:.3f} of a step's time", "", "",
                  "allows it" if share <= SHARE_MAX else "does not"])
-    print(f"\n{bench.training.parameters / 1e6:.1f} M parameters, {total / 1e6:.0f} MB of state, saved every {interval} steps "
-          f"of {step * 1e3:.0f} ms: {total / step / interval / 1e6:.0f} MB/s of the {rate / 1e6:.0f} that the folder takes")
+    print(f"\n{bench.training.parameters / 1e6:.1f} M parameters, {total / 1e6:.0f} MB of state, saved every "
+          f"{interval} steps of {step * 1e3:.0f} ms: {total / step / interval / 1e6:.0f} MB/s of the "
+          f"{rate / 1e6:.0f} that the folder takes")
     report.table(["way", "slowdown", "blocked per save, ms", "slowdown / pawl's", "wanted"], rows)
 
 
@@ -188,10 +191,12 @@ def arguments():
     def numbers(text):
         return [int(n) for n in text.split(",")]
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--millions", type=numbers, default=[10, 50], help="parameters of each model")
-    parser.add_argument("--batch", type=numbers, default=[4, 2], help="sequences of 128 tokens a step, for each model")
+    parser.add_argument("--batch", type=numbers, default=[4, 2],
+                        help="sequences of 128 tokens a step, for each model")
     parser.add_argument("--intervals", type=numbers, default=[10, 1])
     parser.add_argument("--ways", type=lambda text: text.split(","), help="default: all that are installed")
     parser.add_argument("--rounds", type=int, default=3)

@@ -73,7 +73,7 @@ class Way:
 
 
 class Pawl(Way):
-    """As in docs/pytorch.md, with its defaults. The fence is its own hook; called here too, so that it is timed."""
+    """As in docs/pytorch.md, with its defaults. The fence is its own hook; called here too, to be timed."""
 
     def __init__(self, folder, interval, model, optimizer):
         super().__init__(folder, interval, model, optimizer)
@@ -102,9 +102,9 @@ class TorchSave(Way):
 
 
 class CheckFreq(Way):
-    """The scheme of CheckFreq (FAST 2021), of our own making: the snapshot is copied beside the next step's computing
-    into memory kept for it and ends before the optimizer's step; it is written beside the steps that follow; one in
-    flight: the next snapshot begins when the last one is on the disk."""
+    """The scheme of CheckFreq (FAST 2021), of our own making: the snapshot is copied beside the next step's
+    computing into memory kept for it and ends before the optimizer's step; it is written beside the steps that
+    follow; one in flight: the next snapshot begins when the last one is on the disk."""
 
     def __init__(self, folder, interval, model, optimizer):
         super().__init__(folder, interval, model, optimizer)
@@ -152,8 +152,8 @@ class CheckFreq(Way):
 
 
 class Dcp(Way):
-    """torch.distributed.checkpoint, a folder of each save, the one before the last removed. Two writing threads, whose
-    files are synced by its own option."""
+    """torch.distributed.checkpoint, a folder of each save, the one before the last removed. Two writing threads,
+    whose files are synced by its own option."""
 
     def writer(self):
         path = f"{self.path}.{self.count}"
@@ -171,8 +171,8 @@ class Dcp(Way):
 
 
 class DcpAsync(Dcp):
-    """The fastest of its settings without an accelerator: the staged copy is kept, and made in a thread of its own until
-    the optimizer's step. One in flight, as it wants."""
+    """The fastest of its settings without an accelerator: the staged copy is kept, and made in a thread of its
+    own until the optimizer's step. One in flight, as it wants."""
 
     def __init__(self, folder, interval, model, optimizer):
         super().__init__(folder, interval, model, optimizer)
@@ -183,7 +183,8 @@ class DcpAsync(Dcp):
     def save(self):
         self.drain()
         self.writing, writer = self.writer()
-        self.response = dcp.async_save(self.state(), storage_writer=writer, async_stager=self.stager, no_dist=True)
+        self.response = dcp.async_save(self.state(), storage_writer=writer, async_stager=self.stager,
+                                       no_dist=True)
 
     def fence(self):
         if self.response is not None:
@@ -210,7 +211,7 @@ class Accelerate(Way):
         super().__init__(folder, interval, model, optimizer)
         from accelerate import Accelerator
         self.accelerator = Accelerator(cpu=True)
-        self.accelerator.prepare(model, optimizer)  # what it returns is for the loop; the same tensors are behind it
+        self.accelerator.prepare(model, optimizer)  # what it returns is for the loop, with the same tensors
 
     def save(self):
         path = f"{self.path}.{self.count}"
@@ -222,10 +223,10 @@ class Accelerate(Way):
         shutil.rmtree(f"{self.path}.{self.count - 1}", ignore_errors=True)
 
 
-WAYS = {"pawl": Pawl, "torch.save": TorchSave, "checkfreq-like": CheckFreq, "dcp.save": Dcp, "dcp.async_save": DcpAsync,
-        "accelerate": Accelerate}
+WAYS = {"pawl": Pawl, "torch.save": TorchSave, "checkfreq-like": CheckFreq, "dcp.save": Dcp,
+        "dcp.async_save": DcpAsync, "accelerate": Accelerate}
 
 
 def available():
     """All but what is not installed: accelerate is not part of the set-up."""
-    return [name for name in WAYS if name != "accelerate" or importlib.util.find_spec("accelerate") is not None]
+    return [n for n in WAYS if n != "accelerate" or importlib.util.find_spec("accelerate") is not None]

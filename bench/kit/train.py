@@ -28,8 +28,8 @@ def gpt(millions):
 
 
 class Training:
-    """step() is what a user's loop does between two calls of his checkpointer; `way` (kit/savers.py) may stand still
-    before the parameters change. Times are seconds of the clock on the wall."""
+    """step() is what a user's loop does between two calls of his checkpointer; `way` (kit/savers.py) may stand
+    still before the parameters change."""
 
     def __init__(self, millions, batch):
         torch.manual_seed(1)

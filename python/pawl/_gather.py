@@ -24,11 +24,11 @@ _memory_of: Any = getattr(torch.Tensor, "untyped_storage", torch.Tensor.detach)
 
 
 class Found(NamedTuple):
-    tensors: list[_native.Tensor]  # the very list of the last time where all but addresses are equal; address 0
+    tensors: list[_native.Tensor]  # that of the last time where all but addresses are equal; address 0
     addresses: list[int]  # of the memory of each
     held: list[Any]  # has to live until that was captured
     blob: bytes
-    late: list[tuple[str, torch.Tensor]]  # what is captured after the save was called, where that was asked for
+    late: list[tuple[str, torch.Tensor]]  # what is captured after the save was called
 
 
 def still(view: torch.Tensor, late: bool) -> torch.Tensor:
@@ -41,8 +41,8 @@ def still(view: torch.Tensor, late: bool) -> torch.Tensor:
 
 
 def _walk(state: _torch.State) -> Walk | None:
-    """All that decides what collect() says of the state, but for options; None: not to be told without it. A group
-    of parameters begins with (None, None)."""
+    """All that decides what collect() says of the state, but for options; None: not to be told without it.
+    A group of parameters begins with (None, None)."""
     if isinstance(state, _torch.ModuleState):
         return list(state.module.state_dict(keep_vars=True).items())
     if not isinstance(state, _torch.OptimizerState):
@@ -62,8 +62,8 @@ def _leaf(value: Any) -> tuple[Any, ...]:
 
 
 def _is_plain(value: Any) -> bool:
-    return (type(value) in _PLAIN and value.is_cpu and value.layout == torch.strided and not value.is_quantized
-            and not value.is_complex() and not value.is_neg())
+    return (type(value) in _PLAIN and value.is_cpu and value.layout == torch.strided
+            and not value.is_quantized and not value.is_complex() and not value.is_neg())
 
 
 def _know(walk: Walk) -> list[tuple[Any, Any]] | None:
@@ -99,7 +99,8 @@ class _Part:
         self.late: list[tuple[str, torch.Tensor]] = []
         self.text = _tree.Text()
         self._known: list[tuple[Any, Any]] | None = None
-        self._copied: list[tuple[int, int, bool]] = []  # tensors whose memory is a copy: number, place in walk, late
+        # Tensors whose memory is a copy: number, place in the walk, late.
+        self._copied: list[tuple[int, int, bool]] = []
         self._late: list[tuple[str, int]] = []  # name, place in the walk
         self._names: list[list[str]] = []  # of an optimizer's parameters
         self._state_text = ""

@@ -12,8 +12,8 @@ SHARE = 4
 
 
 def available(root: Path = Path("/")) -> int:
-    """Bytes; the least of what /proc/meminfo and the control groups (version 1 or 2) above this process leave."""
-    found = [left for left in (_meminfo(root), *_groups(root)) if left is not None]
+    """Bytes; the least of what /proc/meminfo and the control groups above this process leave."""
+    found = _meminfo(root) + _groups(root)
     return max(0, min(found, default=0))
 
 
@@ -22,14 +22,13 @@ def for_copies(ranks: int) -> int:
     return available() // SHARE // max(1, ranks)
 
 
-def _meminfo(root: Path) -> int | None:
-    for line in _lines(root / "proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            return _number(line.split()[1:2], 1024)
-    return None
+def _meminfo(root: Path) -> list[int]:
+    words = [line.split() for line in _lines(root / "proc/meminfo")]
+    found = [_number(w[1:2]) for w in words if w[:1] == ["MemAvailable:"]]
+    return [kib * 1024 for kib in found if kib is not None]
 
 
-def _groups(root: Path) -> list[int | None]:
+def _groups(root: Path) -> list[int]:
     out = []
     for line in _lines(root / "proc/self/cgroup"):
         _, _, rest = line.partition(":")
@@ -37,12 +36,13 @@ def _groups(root: Path) -> list[int | None]:
         if controllers == "":
             out += _upwards(root / "sys/fs/cgroup", name, "memory.max", "memory.current")
         elif "memory" in controllers.split(","):
-            out += _upwards(root / "sys/fs/cgroup/memory", name, "memory.limit_in_bytes", "memory.usage_in_bytes")
+            out += _upwards(root / "sys/fs/cgroup/memory", name, "memory.limit_in_bytes",
+                            "memory.usage_in_bytes")
     return out
 
 
-def _upwards(top: Path, name: str, limit: str, used: str) -> list[int | None]:
-    """Of the group and all above it. In a container the upper ones, or the group's own name, may not be there."""
+def _upwards(top: Path, name: str, limit: str, used: str) -> list[int]:
+    """Of the group and all above it. In a container the upper ones, or its own name, may not be there."""
     folder = top / name.strip("/")
     out = []
     for place in [folder, *folder.parents]:
@@ -61,6 +61,6 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def _number(words: list[str], unit: int = 1) -> int | None:
+def _number(words: list[str]) -> int | None:
     """Of the first word; None where it is none: a group without a limit says "max"."""
-    return int(words[0]) * unit if words and words[0].strip().isdecimal() else None
+    return int(words[0]) if words and words[0].strip().isdecimal() else None

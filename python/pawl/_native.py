@@ -223,8 +223,9 @@ class Ckpt(_Handle):
     def __init__(self, path: str | bytes | PathLike[Any], *, rank: int = 0, rank_count: int = 1,
                  start: str | None = None, every: int = 0, overhead: float = 0.0, mtbf_s: float = 0.0,
                  in_flight: int = 0, keep: int = 0, full: str = "block", tolerate: int = 0,
-                 backend: str = "auto", staging_bytes: int = 0, staging_max_bytes: int = 0, must_exist: bool = False,
-                 must_be_new: bool = False, run_id: str | None = None, unchecked: bool = False) -> None:
+                 backend: str = "auto", staging_bytes: int = 0, staging_max_bytes: int = 0,
+                 must_exist: bool = False, must_be_new: bool = False, run_id: str | None = None,
+                 unchecked: bool = False) -> None:
         """Opens or makes the run's folder (pawl_ckpt_open): struct pawl_ckpt_options has the meanings.
 
         Zeros mean the library's defaults. full: "block" or "skip". backend: "auto", "uring", "plain", "pmem".

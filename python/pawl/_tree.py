@@ -190,6 +190,7 @@ def dumps(value: Any) -> str:
 def blob(step: int, objects: dict[str, Any], *, rank: int = 0, world: int = 1, torch: str = "",
          rng: Any = None) -> bytes:
     """What is stored beside the tensors of a step: docs/formats/python.md. Objects may be Text."""
-    head = dumps({"format": FORMAT, "version": VERSION, "step": step, "rank": rank, "world": world, "torch": torch})
+    head = dumps({"format": FORMAT, "version": VERSION, "step": step, "rank": rank, "world": world,
+                  "torch": torch})
     body = ", ".join(f"{dumps(key)}: {dumps(value)}" for key, value in objects.items())
     return f'{head[:-1]}, "objects": {{{body}}}, "rng": {dumps(rng)}}}'.encode()

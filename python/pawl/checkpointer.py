@@ -39,7 +39,7 @@ class Checkpointer:
     every: steps between saves, or "auto": as often as `overhead` (share of the time) allows, towards the
     optimum for `mtbf` seconds between failures. keep: durable steps kept. in_flight: saves under way at once;
     when there are so many, on_full "wait" or "skip". staging: bytes of memory for copies, at most; None: what
-    the state needs, at most a quarter of the memory available. tolerate: failed saves in a row that are only told by
+    the state needs, at most a quarter of the memory available. tolerate: failed saves in a row only told by
     status(). grace: seconds that a save after one of `signals` may take. rng: the generators of torch, numpy
     and Python too. debug: hashes find tensors that were changed before they were captured (slow).
     from_scratch: step 0 although steps are stored.
@@ -48,7 +48,8 @@ class Checkpointer:
 
     def __init__(self, path: str | os.PathLike[str], *, every: int | str = "auto", overhead: float = 0.03,
                  keep: int = 1, in_flight: int = 2, mtbf: float | None = None, on_full: str = "wait",
-                 staging: int | None = None, tolerate: int = 0, grace: float = 30.0, signals: Sequence[int] = (signal.SIGTERM,),
+                 staging: int | None = None, tolerate: int = 0, grace: float = 30.0,
+                 signals: Sequence[int] = (signal.SIGTERM,),
                  rng: bool = True, debug: bool = False, from_scratch: bool = False,
                  **objects: Any) -> None:
         if every != "auto" and (not isinstance(every, int) or every < 1):
@@ -63,7 +64,8 @@ class Checkpointer:
         self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch
         self._pid, self._closed, self._resumed = os.getpid(), False, False
         self._step = self._saved = self._last_id = 0
-        self._gatherer = _gather.Gatherer(self._states, rank=self._group.rank, world=self._group.size, rng=rng)
+        self._gatherer = _gather.Gatherer(self._states, rank=self._group.rank, world=self._group.size,
+                                          rng=rng)
         self._handle = 0
         self._declared: list[_native.Tensor] | None = None
         self._hashes: list[tuple[str, torch.Tensor, bytes]] = []

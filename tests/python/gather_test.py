@@ -1,17 +1,22 @@
-"""What a save is handed is what the state is now, whether it was looked at anew or taken from the last
-time."""
+"""A save is handed what the state is now, whether it was looked at anew or taken from the last time."""
 
 from __future__ import annotations
 
-import ctypes import importlib.util import json import sys import unittest from typing import Any
+import ctypes
+import importlib.util
+import json
+import sys
+import unittest
+from typing import Any
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: this Python has no torch")
     sys.exit(77)
 
-import torch  # noqa: E402 from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-from pawl import _gather, _torch  # noqa: E402
+from pawl import _gather, _torch
 
 torch.set_num_threads(1)
 
@@ -44,7 +49,7 @@ class GatherTest(unittest.TestCase):
         torch.manual_seed(7)
         self.net = Net()
         self.opt = torch.optim.AdamW(self.net.parameters(), lr=0.1)
-        self.extra = {"epoch": 1, "seen": torch.arange(3)}
+        self.extra: dict[str, Any] = {"epoch": 1, "seen": torch.arange(3)}
         self.gatherer = self.fresh()
         self.train()
 
@@ -80,8 +85,8 @@ class GatherTest(unittest.TestCase):
 
     def test_nothing_is_collected_where_all_is_in_place(self) -> None:
         self.check()
-        kept: list[Any] = [p.state for p in self.gatherer._parts if not isinstance(p.state, _torch.ObjectState)]
-        for state in kept:
+        states: list[Any] = [part.state for part in self.gatherer._parts]
+        for state in [s for s in states if not isinstance(s, _torch.ObjectState)]:
             state.collect = lambda: self.fail("collected again")
         self.train()
         self.gatherer.gather(6)
@@ -95,6 +100,7 @@ class GatherTest(unittest.TestCase):
 
     def test_another_shape_type_or_name_is_told(self) -> None:
         self.check()
+        assert self.net.norm.running_mean is not None
         self.net.norm.running_mean.resize_(2)
         self.check()
         self.net.norm.running_mean = torch.zeros(6, dtype=torch.float64)
@@ -107,7 +113,7 @@ class GatherTest(unittest.TestCase):
     def test_a_buffer_that_becomes_a_parameter_is_captured_late(self) -> None:
         self.net.register_buffer("scale", torch.ones(2))
         self.check()
-        value = self.net.scale
+        value: Any = self.net.scale
         del self.net.scale
         self.net.scale = nn.Parameter(value, requires_grad=False)
         self.assertIn("model/scale", [name for name, _ in self.check().late])
@@ -148,7 +154,7 @@ class GatherTest(unittest.TestCase):
         for parameter in self.net.parameters():
             parameter.data = torch.zeros_like(parameter)
         junk = [torch.full_like(p, 7.0) for p in self.net.parameters() for _ in range(20)]
-        self.assertEqual(bytes_of(found), before, f"freed memory was taken again, {len(junk)} tensors were made")
+        self.assertEqual(bytes_of(found), before, f"memory was taken again by one of {len(junk)} tensors")
 
 
 if __name__ == "__main__":
