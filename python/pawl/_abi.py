@@ -60,6 +60,7 @@ class COptions(ctypes.Structure):
         ("writers", c_uint32),
         ("chunk_bytes", c_uint64),
         ("staging_bytes", c_uint64),
+        ("staging_max_bytes", c_uint64),
         ("unchecked", c_bool),
         ("every", c_uint64),
         ("overhead", c_double),
