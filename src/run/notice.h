@@ -10,4 +10,11 @@
 static const int notice_signals[] = {SIGINT, SIGTERM, SIGUSR1};
 #define NOTICE_COUNT (sizeof notice_signals / sizeof notice_signals[0])
 
+static inline sigset_t notice_set(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < NOTICE_COUNT; i++) sigaddset(&set, notice_signals[i]);
+    return set;
+}
+
 #endif

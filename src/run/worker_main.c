@@ -44,6 +44,12 @@ static void on_notice(int signal) {
     told_to_end = true;
 }
 
+/* Sent while the process started, and held back by whoever started it. */
+static void take_held_signals(void) {
+    sigset_t set = notice_set();
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 /* Who is asked for its stacks waits for every thread's answer: the heart has the time, the main thread has
  * not, on a worker whose peer hangs. */
 static void let_stacks_be_asked(bool here) {
@@ -140,6 +146,7 @@ static void listen_to_notices(void) {
 int worker_main(int fd) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no orphans, whatever kills the launcher */
     listen_to_notices();
+    take_held_signals();
     worker_stack_install();
     let_stacks_be_asked(false); /* in no thread but the heart */
     struct channel *channel = NULL;
