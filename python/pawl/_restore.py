@@ -251,7 +251,8 @@ def _module_differences(state: _torch.ModuleState, body: dict[str, Any], stored:
     prefix = f"{state.key}/"
     extra = tuple(prefix + name for name in body["extra"])
     names = {n for n in stored if n.startswith(prefix) and not n.startswith(extra)} | set(aliases)
-    here = {e.name: e.tensor for e in entries if not e.name.startswith(tuple(prefix + n for n in mine["extra"]))}
+    no_extra = tuple(prefix + name for name in mine["extra"])
+    here = {e.name: e.tensor for e in entries if not e.name.startswith(no_extra)}
     here.update({alias: here[first] for alias, first in mine["aliases"].items()})
     for name in sorted(names | set(here)):
         if name not in here:

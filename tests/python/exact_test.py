@@ -1,4 +1,5 @@
-"""A training that is killed with SIGKILL and started again computes what an undisturbed one does, to the bit."""
+"""A training that is killed with SIGKILL and started again computes what an undisturbed one does, to the
+bit."""
 
 from __future__ import annotations
 
