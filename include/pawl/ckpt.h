@@ -117,6 +117,10 @@ struct pawl_ckpt_options {             /* all zero but `path` is valid */
     /* Memory for capture, taken at open, never exceeded: 4096 or more, and no less than chunk_bytes
      * (ARGUMENT). 0: 64 MiB, or one chunk where that is larger. */
     uint64_t staging_bytes;
+    /* Larger than that: the first save, if it copies, takes what its state needs to be copied whole, at
+     * most so much, so that a fence waits for copies alone and not for the device; what cannot be had is done
+     * without. 0: as much as was taken at open. */
+    uint64_t staging_max_bytes;
     bool unchecked; /* no checksums: every restore then has to ask for it too */
     /* Cadence, for pawl_ckpt_due: a fixed interval, or (0) the shortest that keeps the slowdown under
      * `overhead` (0: 0.03), stretched towards the optimum for `mtbf_s` seconds between failures when given.

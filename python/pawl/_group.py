@@ -1,12 +1,13 @@
-"""What the ranks of one training agree on: the start's name, when to save, when to stop. No collective in a step.
+"""What the ranks of one training agree on: the start's name, when to save, when to stop.
+No collective in a step.
 
-A store of torch.distributed is made once (rank 0 serves it). Rank 0's interval decides when to save: at each save it
-tells the step of the next one, so that the others ask once a save. A notice to stop (SIGTERM on any rank) is looked
-for at every step; whoever sees it writes down its own step, and one step later waits until all have: all stop at the
-latest of these steps and one more. Every rank sees a notice at most one step after another did where steps
-synchronize, so nobody waits for a rank that waits for it; where they do not synchronize nobody waits for long either.
-Failures: PeerLost (a rank or the store is gone), Argument (saved on some ranks only).
-Tested in tests/python/{group,dist}_test.py."""
+A store of torch.distributed is made once (rank 0 serves it). Rank 0's interval decides when to save: at each
+save it tells the step of the next one, so that the others ask once a save. A notice to stop (SIGTERM on any
+rank) is looked for at every step; whoever sees it writes down its own step, and one step later waits until
+all have: all stop at the latest of these steps and one more. Every rank sees a notice at most one step after
+another did where steps synchronize, so nobody waits for a rank that waits for it; where they do not
+synchronize nobody waits for long either. Failures: PeerLost (a rank or the store is gone), Argument (saved on
+some ranks only). Tested in tests/python/{group,dist}_test.py."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ import torch.distributed as td
 
 from . import errors
 
-# Ranks that call save() do it within this many seconds of each other. Less than 5: found before anybody wonders.
+# Ranks that call save() do it within this many seconds of each other: found before anybody wonders.
 SAVE_PATIENCE_S = 4.0
 # For a rank's word that comes with its next step at the latest, seconds.
 STEP_PATIENCE_S = 600.0
@@ -105,14 +106,15 @@ class Ranks:
         return True
 
     def agree_save(self, step: int) -> None:
-        """Called by save(): returns when all ranks have called it. Argument: some have not, they are named."""
+        """Called by save(): returns when all ranks have called it. Argument: names those that have not."""
         key = f"save/{step}"
         self._set(f"{key}/{self.rank}", "1")
         missing = self._missing(key, SAVE_PATIENCE_S)
         if missing:
             raise errors.Argument(
-                f"save() of step {step} was called on rank {self.rank}, and for {SAVE_PATIENCE_S:g} s not on rank "
-                f"{', '.join(map(str, missing))} of {self.size}: nothing was saved. Call it on all ranks: each saves its own part")
+                f"save() of step {step} was called on rank {self.rank}, and for {SAVE_PATIENCE_S:g} s not on "
+                f"rank {', '.join(map(str, missing))} of {self.size}: nothing was saved. Call it on all "
+                "ranks: each saves its own part")
 
     # ---- When to stop ----
 
@@ -129,8 +131,8 @@ class Ranks:
             return False
         missing = self._missing("seen", STEP_PATIENCE_S)
         if missing:
-            raise errors.PeerLost(f"told to stop at step {step}; rank {', '.join(map(str, missing))} of {self.size} "
-                                  f"has called step() for {STEP_PATIENCE_S:g} s no more")
+            raise errors.PeerLost(f"told to stop at step {step}; rank {', '.join(map(str, missing))} of "
+                                  f"{self.size} has called step() for {STEP_PATIENCE_S:g} s no more")
         self._stop = 1 + max(int(self._get(f"seen/{r}", f"rank {r}")) for r in range(self.size))
         return step >= self._stop
 
@@ -192,7 +194,8 @@ Group = Solo | Ranks
 
 
 def find(group: Any) -> Any:
-    """"auto": all ranks of torch.distributed where it is initialized, else this process alone; None: alone."""
+    """"auto": all ranks of torch.distributed where it is initialized, else, and for None,
+    this process alone."""
     if group is None:
         return Solo()
     if group != "auto":

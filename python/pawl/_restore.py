@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _group, _native, _shard, _torch, _tree, errors
+from . import _group, _match, _native, _shard, _torch, _tree, errors
 
 OVERWRITTEN = "The objects given to Checkpointer were partly overwritten: what they hold is of no meaning"
 TOLD_PROBLEMS_MAX = 3  # of damaged files, in a warning; `pawl ckpt ls` has all
@@ -141,9 +141,15 @@ class Restore:
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise errors.Format(f"{self._path}: the stored state of step {step.step} is malformed, nothing was "
                                 f"loaded: {e!r}") from e
+        apart = {n for s in self._modules() for n in _match.apart(s, blob["objects"][s.key], plan.tensors)}
+        reader.read(index, [t for t in plan.wanted if t.name in apart])  # into other memory than the objects'
+        self._refuse(blob, [d for s in self._modules() for d in _match.torn(s, blob["objects"][s.key], plan.tensors)])
         self._overwrote = True
-        reader.read(index, plan.wanted)
+        reader.read(index, [t for t in plan.wanted if t.name not in apart])
         return plan
+
+    def _modules(self) -> list[_torch.ModuleState]:
+        return [s for s in self._states if isinstance(s, _torch.ModuleState)]
 
     def _plan(self, blob: dict[str, Any], stored: Stored) -> _Plan:
         """StateMismatch; ValueError and the like: the blob is malformed. Changes nothing."""
@@ -154,7 +160,8 @@ class Restore:
             piece = _shard.whole(t.name, tensors[t.name])
             if piece is not None:
                 box = (None, None) if piece.extent == tuple(t.shape) else (piece.begin, piece.extent)
-                wanted.append(t._replace(begin=box[0], extent=box[1], address=piece.view.data_ptr()))
+                wanted.append(t._replace(begin=box[0], extent=box[1], address=piece.view.data_ptr(),
+                                         strides=_shard.strides(piece.view)))
         for part in (*blob["objects"].values(), blob["rng"]):
             _tree.decode(part, tensors)
         return _Plan(blob, tensors, wanted)
@@ -167,7 +174,7 @@ class Restore:
                 like.update(state.tensors(blob["objects"][state.key]["extra"]))
             elif isinstance(state, _torch.OptimizerState):
                 named = [(n, p) for ns, g in zip(state.names(), state.optimizer.param_groups)
-                         for n, p in zip(ns, g["params"]) if hasattr(p, "placements")]
+                         for n, p in zip(ns, g["params"])]
                 like.update(_likes(named, state.key, stored))
         here = _shard.in_place({n: t for n, t in like.items() if n in stored and self._is_module(n)})
         return {t.name: here[t.name] if t.name in here else
@@ -190,9 +197,12 @@ class Restore:
             if objects[key].get("kind") != state.kind:
                 out.append(f"{key}: stored as {objects[key].get('kind')}, given as {state.kind}")
             elif isinstance(state, _torch.ModuleState):
-                out += _module_differences(state, objects[key], stored)
+                out += _match.differences(state, objects[key], stored)
             elif isinstance(state, _torch.OptimizerState):
                 out += state.differences(objects[key])
+        self._refuse(blob, out)
+
+    def _refuse(self, blob: dict[str, Any], out: list[str]) -> None:
         if out:
             loaded = "" if self._overwrote else "; nothing was loaded"
             raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit{loaded}:\n  "
@@ -241,33 +251,6 @@ def _likes(parameters: list[tuple[str, torch.Tensor]], key: str, stored: Stored)
     for name, parameter in parameters:
         prefix = f"{key}/{name}/"
         out.update({full: parameter for full in stored if full.startswith(prefix)})
-    return out
-
-
-def _module_differences(state: _torch.ModuleState, body: dict[str, Any], stored: Stored) -> list[str]:
-    out = []
-    entries, mine = state.collect()
-    aliases: dict[str, str] = body["aliases"]
-    prefix = f"{state.key}/"
-    extra = tuple(prefix + name for name in body["extra"])
-    names = {n for n in stored if n.startswith(prefix) and not n.startswith(extra)} | set(aliases)
-    no_extra = tuple(prefix + name for name in mine["extra"])
-    here = {e.name: e.tensor for e in entries if not e.name.startswith(no_extra)}
-    here.update({alias: here[first] for alias, first in mine["aliases"].items()})
-    for name in sorted(names | set(here)):
-        if name not in here:
-            out.append(f"{name}: stored, and not here")
-        elif name not in names:
-            out.append(f"{name}: here with shape {tuple(here[name].shape)}, and not stored")
-        else:
-            was, now = stored[aliases.get(name, name)], here[name]
-            kind = _torch.dtype_name(now, name)
-            if (was.dtype, tuple(was.shape)) != (kind, tuple(now.shape)):
-                out.append(f"{name}: stored {was.dtype} {tuple(was.shape)}, here {kind} {tuple(now.shape)}")
-    for name, first in mine["aliases"].items():
-        if name in names and aliases.get(name, name) != aliases.get(first, first):
-            out.append(f"{name}: stored apart from {first}, here they are one tensor")
-    out += [f"{prefix}{n}: stored, and not here" for n in body["extra"] if n not in mine["extra"]]
     return out
 
 

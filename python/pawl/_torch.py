@@ -27,7 +27,7 @@ TORCH_OF = {text: dtype for dtype, text in DTYPES.items()}
 
 
 class Entry(NamedTuple):
-    """A tensor to be stored as `name`. `late`: only the optimizer's step changes it, it may be captured later."""
+    """A tensor to be stored as `name`. `late`: only the optimizer's step changes it, capture can wait."""
 
     name: str
     tensor: torch.Tensor
@@ -46,8 +46,8 @@ def dtype_name(tensor: torch.Tensor, name: str) -> str:
     elif tensor.dtype not in DTYPES:
         kind = f"a tensor of type {tensor.dtype}"
     if kind is not None:
-        raise errors.Unsupported(f"{name}: {kind} cannot be saved: make it a dense tensor with data of one of "
-                                 + ", ".join(str(d).removeprefix("torch.") for d in DTYPES))
+        raise errors.Unsupported(f"{name}: {kind} cannot be saved: make it a dense tensor with data of "
+                                 "one of " + ", ".join(str(d).removeprefix("torch.") for d in DTYPES))
     return DTYPES[tensor.dtype]
 
 
@@ -72,8 +72,8 @@ class ModuleState:
         self.key, self.module = key, unwrap(module)
         for name, part in self.module.named_modules():
             if type(part).__name__ == "FullyShardedDataParallel":
-                raise errors.Unsupported(f"{key}.{name}: FullyShardedDataParallel (FSDP1) keeps its parameters in "
-                                         "flat buffers; use torch.distributed.fsdp.fully_shard")
+                raise errors.Unsupported(f"{key}.{name}: FullyShardedDataParallel (FSDP1) keeps its "
+                                         "parameters in flat buffers; use torch.distributed.fsdp.fully_shard")
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every parameter by its first name, tied ones once."""
@@ -95,6 +95,7 @@ class ModuleState:
             if name.rpartition(".")[2] == "_extra_state" or not isinstance(value, torch.Tensor):
                 extra[name] = _tree.encode(value, full, leaf)
                 continue
+            _check_apart(value, full)
             first = seen.setdefault(identity(value), full)
             if first != full:
                 aliases[full] = first
@@ -103,8 +104,8 @@ class ModuleState:
         return entries, {"aliases": aliases, "extra": extra}
 
     def tensors(self, extra: Collection[str]) -> dict[str, torch.Tensor]:
-        """Parameters and persistent buffers by their stored names, tied ones by each of theirs, without those of
-        `extra` state."""
+        """Parameters and persistent buffers by their stored names, tied ones by each of theirs, without those
+        of `extra` state."""
         return {f"{self.key}/{name}": value for name, value in self.module.state_dict(keep_vars=True).items()
                 if name not in extra and isinstance(value, torch.Tensor)}
 
@@ -113,6 +114,15 @@ class ModuleState:
         for name, value in blob["extra"].items():
             owner = self.module.get_submodule(name.rpartition(".")[0])
             owner.set_extra_state(_tree.decode(value, tensors))
+
+
+def _check_apart(value: torch.Tensor, name: str) -> None:
+    if value.layout == torch.strided and any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape)):
+        raise errors.Unsupported(f"{name}: of shape {tuple(value.shape)} with the strides {value.stride()}: "
+                                 "elements "
+                                 "that share memory (expand) cannot be restored one by one: give it memory "
+                                 "of its "
+                                 "own, .contiguous()")
 
 
 def identity(t: torch.Tensor) -> tuple[Any, ...]:
@@ -145,6 +155,11 @@ class OptimizerState:
                                        f"Checkpointer: {', '.join(lost)}. Give the model too (model=...)")
         return out
 
+    def options(self, number: int, leaf: _tree.Leaf) -> Any:
+        """Of one group, encoded."""
+        options = {k: v for k, v in self.optimizer.param_groups[number].items() if k != "params"}
+        return _tree.encode(options, f"{self.key}/@group{number}", leaf)
+
     def collect(self) -> tuple[list[Entry], dict[str, Any]]:
         entries: list[Entry] = []
 
@@ -153,8 +168,7 @@ class OptimizerState:
 
         groups, state = [], {}
         for g, (group, names) in enumerate(zip(self.optimizer.param_groups, self.names())):
-            options = {k: v for k, v in group.items() if k != "params"}
-            groups.append({"params": names, "options": _tree.encode(options, f"{self.key}/@group{g}", leaf)})
+            groups.append({"params": names, "options": self.options(g, leaf)})
             for name, parameter in zip(names, group["params"]):
                 if parameter in self.optimizer.state:
                     value = dict(self.optimizer.state[parameter])
@@ -200,8 +214,9 @@ class ObjectState:
         self.plain = type(thing) in (dict, list)
         if not self.plain and not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
             raise errors.Unsupported(
-                f"{key}: a {type(thing).__module__}.{type(thing).__qualname__} cannot be restored: wanted an object "
-                "with state_dict() and load_state_dict(), or a dict or list (numbers go into one: {'epoch': 0})")
+                f"{key}: a {type(thing).__module__}.{type(thing).__qualname__} cannot be restored: wanted an "
+                "object with state_dict() and load_state_dict(), or a dict or list (numbers go into one: "
+                "{'epoch': 0})")
 
     def collect(self) -> tuple[list[Entry], dict[str, Any]]:
         entries: list[Entry] = []

@@ -16,7 +16,7 @@ static pawl_code send_measured(struct worker *w, const struct holding *h, struct
     struct measure_report r = {
         .state_bytes = h->base->bytes + holding_sums_bytes(h) + h->stage->param_count * sizeof *h->grad,
         .activation_bytes = h->stage->slot_bytes,
-        .input_bytes = h->stage->activation_bytes,
+        .input_bytes = h->stage->input_bytes,
         .peak_microbatches = w->exec.peak,
     };
     struct bytes data = {0};

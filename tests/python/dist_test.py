@@ -1,4 +1,4 @@
-"""Checkpointer on several ranks over gloo: DDP and FSDP2, saved by some ranks and loaded by others, equal bit for bit."""
+"""Checkpointer on several ranks: DDP and FSDP2, saved by some ranks, loaded by others, to the bit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def build(kind: str) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 
 
 def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    x = torch.arange(56, dtype=torch.float32).reshape(8, 7) / (56 + td.get_rank())  # buffers of BatchNorm differ
+    # buffers of BatchNorm differ
+    x = torch.arange(56, dtype=torch.float32).reshape(8, 7) / (56 + td.get_rank())
     optimizer.zero_grad()
     model(x).square().mean().backward()
     optimizer.step()
@@ -176,4 +177,4 @@ class DistTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    sys.exit(unittest.main())
+    unittest.main()

@@ -1,5 +1,4 @@
-"""A training that is killed with SIGKILL and started again computes what an undisturbed one does, to the
-bit."""
+"""A training that is killed with SIGKILL and started again computes what an undisturbed one does."""
 
 from __future__ import annotations
 

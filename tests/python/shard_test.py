@@ -22,7 +22,8 @@ if int(torch.__version__.split(".")[0]) < 2 or not torch.distributed.is_availabl
 import torch.distributed as td  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor  # noqa: E402
+from torch.distributed.tensor import (  # noqa: E402
+    DTensor, Partial, Placement, Replicate, Shard, distribute_tensor)
 
 from pawl import _shard, errors  # noqa: E402
 
@@ -30,8 +31,8 @@ SHAPES = [(), (0,), (1,), (3,), (5,), (3, 4), (5, 5), (2, 0), (64, 33)]
 MESHES = [(4,), (2, 2), (3,)]
 
 
-def placements_of(shape: tuple[int, ...], mesh: tuple[int, ...]) -> list[tuple[object, ...]]:
-    one = [Replicate()] + [Shard(d) for d in range(len(shape))]
+def placements_of(shape: tuple[int, ...], mesh: tuple[int, ...]) -> list[tuple[Placement, ...]]:
+    one: list[Placement] = [Replicate()] + [Shard(d) for d in range(len(shape))]
     return list(itertools.product(one, repeat=len(mesh)))
 
 
@@ -43,7 +44,8 @@ def check_box(full: torch.Tensor, piece: _shard.Piece, what: str) -> None:
     box = full
     for d, (begin, extent) in enumerate(zip(piece.begin, piece.extent)):
         box = box.narrow(d, begin, extent)
-    assert torch.equal(box, piece.view), f"{what}: box {piece.begin} {piece.extent} holds {piece.view}, wanted {box}"
+    place = f"{what}: box {piece.begin} {piece.extent}"
+    assert torch.equal(box, piece.view), f"{place} holds {piece.view}, wanted {box}"
 
 
 def counts(full: torch.Tensor, pieces: list[_shard.Piece]) -> torch.Tensor:
@@ -89,7 +91,8 @@ class ShardTest(unittest.TestCase):
         for mesh in MESHES:
             with self.subTest(mesh=mesh), tempfile.TemporaryDirectory() as folder:
                 world = torch.Size(mesh).numel()
-                mp.start_processes(run_rank, (world, mesh, os.path.join(folder, "store")), world, start_method="fork")
+                mp.start_processes(run_rank, (world, mesh, os.path.join(folder, "store")), world,
+                                   start_method="fork")
 
     def test_plain_tensors_are_cut_among_all_ranks_each_element_once(self) -> None:
         for shape in [*SHAPES, (7, 1000), (1, 5000), (2, 4000)]:
@@ -101,7 +104,8 @@ class ShardTest(unittest.TestCase):
                     for piece in pieces:
                         check_box(full, piece, f"{shape} of {world}")
                         self.assertTrue(piece.view.is_contiguous())
-                    self.assertTrue(torch.equal(counts(full, pieces), torch.ones(shape)), f"{shape} of {world}")
+                    self.assertTrue(torch.equal(counts(full, pieces), torch.ones(shape)),
+                                    f"{shape} of {world}")
                     self.assertGreaterEqual(len(pieces), 1)
 
     def test_large_tensors_are_shared_evenly_and_small_ones_have_one_owner(self) -> None:
@@ -111,4 +115,4 @@ class ShardTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    sys.exit(unittest.main())
+    unittest.main()
