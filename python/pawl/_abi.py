@@ -211,12 +211,13 @@ def candidates() -> list[str]:
 @cache
 def library() -> ctypes.CDLL:
     """The library with its functions' types, loaded at the first call. Errors: NotFound, Unsupported."""
-    return load(candidates(), FUNCTIONS, f"{NAME} cannot be loaded ({{}}). Install the package with `pip install "
+    return load(candidates(), FUNCTIONS,
+                f"{NAME} cannot be loaded ({{}}). Install the package with `pip install "
                                          "./python`, which builds it, or set PAWL_LIBRARY to the file")
 
 
 def load(paths: list[str], functions: dict[str, Any], nowhere: str) -> ctypes.CDLL:
-    """The first of `paths` that can be loaded. Errors: NotFound (`nowhere`, with what was tried), Unsupported."""
+    """The first of `paths` that can be loaded. Errors: NotFound (`nowhere`, and what was tried), Unsupported."""
     tried = []
     for path in paths:
         try:

@@ -204,8 +204,12 @@ class Gatherer:
                           world=self._world, torch=str(torch.__version__),
                           rng=_torch.rng_get() if self._rng else None)
         return Found(self._tensors, [a for part in self._parts for a in part.addresses],
-                     [h for part in self._parts for h in part.held], blob,
+                     self.held(), blob,
                      [pair for part in self._parts for pair in part.late])
+
+    def held(self) -> list[Any]:
+        """Memory of the last save that is kept until release()."""
+        return [h for part in self._parts for h in part.held]
 
     def release(self) -> None:
         """The memory of the last save need not be kept any longer."""

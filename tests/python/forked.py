@@ -52,7 +52,8 @@ def run(function: Callable[..., None], *args: Any, timeout: float = 120) -> subp
         code = int(answers.readline())
         done = subprocess.CompletedProcess([function.__name__], code, out.read(), err.read())
     if late:
-        raise AssertionError(f"{function.__name__} has not ended in {timeout:g} s: {done.stdout}{done.stderr}")
+        raise AssertionError(f"{function.__name__} has not ended in {timeout:g} s: {done.stdout}"
+                             f"{done.stderr}")
     return done
 
 
