@@ -104,8 +104,8 @@ void fleet_environment(const struct launch *l) {
     if (l->witness.folder[0] != 0) setenv("PAWL_EVIDENCE", l->witness.folder, 1);
 }
 
-/* A worker that is told to end while it starts (Python loads its libraries for seconds) hears of it when it can
- * answer: it takes these signals from then on (worker_main.c). */
+/* A worker that is told to end while it starts (Python loads its libraries for seconds) hears of it when it
+ * can answer: it takes these signals from then on (worker_main.c). */
 static sigset_t held_back(const char *command) {
     sigset_t set;
     sigemptyset(&set);

@@ -12,8 +12,8 @@
 #define MEASURED_FIRST 4u
 #define MEASURED_EVERY 32u
 
-/* What a micro-batch keeps where it is computed again: the first stage's own input comes from nobody, and counts
- * like what it gives (0 would mean that it is not known). */
+/* What a micro-batch keeps where it is computed again: the first stage's own input comes from nobody, and
+ * counts like what it gives (0 would mean that it is not known). */
 static uint64_t input_bytes(const struct stage *stage) {
     return stage->input_bytes > 0 ? stage->input_bytes : stage->output_bytes;
 }
