@@ -27,7 +27,8 @@ class ForeignCase(RunCase):
     def spec(self, **changes):
         type(self).serial += 1
         values = dict(dir=self.root / f"run{self.serial}", steps=STEPS, pipelines=2, stages=2,
-                      microbatches=3, schedule="pawl", options="", optimizer="", sums="exact", every=1, timeout=10, failure="")
+                      microbatches=3, schedule="pawl", options="", optimizer="", sums="exact", every=1, timeout=10,
+                      failure="")
         values.update(changes)
         path = self.root / f"spec{self.serial}.yaml"
         path.write_text(SPEC.format(**values))
@@ -241,16 +242,18 @@ class Describing(ForeignCase):
         self.addCleanup(os.environ.pop, "PAWL_TEST_SLOW")
         run = self.start(spec)
         self.await_event(run, folder, "start")
-        pid = self.await_that(run, lambda: next((w["pid"] for w in self.workers(folder) if w["rank"] == 3), 0))
+        pid = self.await_that(run, lambda: self.pid_at(folder, 3))
         os.kill(pid, signal.SIGTERM)
         self.finish(run)
         self.assertEqual(self.report(folder)["failures"], 0)
         self.assertEqual([e["rank"] for e in self.events(folder, "leaving")], [3])
 
-    def workers(self, folder):
+    def pid_at(self, folder, rank):
+        """Of the worker's process, training or not; 0 while there is none."""
         command = [PAWL, "status", folder, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
-        return json.loads(done.stdout)["workers"] if done.returncode == 0 else []
+        workers = json.loads(done.stdout)["workers"] if done.returncode == 0 else []
+        return next((w["pid"] for w in workers if w["rank"] == rank), 0)
 
     def test_stages_that_do_not_fit_together_are_refused(self):
         self.refused("two stages have a parameter called '0.weight'", PAWL_TEST_TWIN="1")
