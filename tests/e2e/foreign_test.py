@@ -27,8 +27,8 @@ class ForeignCase(RunCase):
     def spec(self, **changes):
         type(self).serial += 1
         values = dict(dir=self.root / f"run{self.serial}", steps=STEPS, pipelines=2, stages=2,
-                      microbatches=3, schedule="pawl", options="", optimizer="", sums="exact", every=1, timeout=10,
-                      failure="")
+                      microbatches=3, schedule="pawl", options="", optimizer="", sums="exact", every=1,
+                      timeout=10, failure="")
         values.update(changes)
         path = self.root / f"spec{self.serial}.yaml"
         path.write_text(SPEC.format(**values))
