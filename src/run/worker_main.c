@@ -43,6 +43,15 @@ static void on_term(int signal) {
     told_to_end = true;
 }
 
+/* Sent while the process started, and held back by whoever started it. */
+static void take_held_signals(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGUSR1);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 /* Who is asked for its stacks waits for every thread's answer: the heart has the time, the main thread has
  * not, on a worker whose peer hangs. */
 static void let_stacks_be_asked(bool here) {
@@ -133,6 +142,7 @@ int worker_main(int fd) {
     struct sigaction leave = {.sa_handler = on_term, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &leave, NULL);
     sigaction(SIGUSR1, &leave, NULL); /* batch systems' notice ahead of it */
+    take_held_signals();
     worker_stack_install();
     let_stacks_be_asked(false); /* in no thread but the heart */
     struct channel *channel = NULL;
