@@ -5,12 +5,13 @@
  * weights after step k are the same bits whatever failed on the way (docs/promises.md): workers, the
  * coordinator, all replicas of a stage; workers may come and leave meanwhile (docs/resilience.md).
  * Blocks; call from one thread per run folder (a second one gets BUSY). Installs no signal handlers except
- * while it runs: SIGINT, SIGTERM and SIGUSR1 end the run cleanly (save, then return; CANCELLED when
+ * while it runs: those of pawl_train_notices end the run cleanly (save, then return; CANCELLED when
  * failure.grace_s was too short for that). */
 #ifndef PAWL_TRAIN_H
 #define PAWL_TRAIN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <pawl/error.h>
@@ -67,6 +68,10 @@ int pawl_train_worker(int channel);
 
 /* Body of the coordinator's process, likewise. */
 int pawl_train_coordinator(int channel);
+
+/* The signals, *count of them, that ask a run or a worker to end without loss: SIGINT, SIGTERM, SIGUSR1. A
+ * process that stands between them and its workers passes each on, as SIGTERM. */
+const int *pawl_train_notices(size_t *count);
 
 /* ---- a run that is going on in `run_dir`, from another process of the same user and machine ----
  * NOT_FOUND when none is. `text` (from malloc, the caller frees it) is what the launcher says. */

@@ -32,12 +32,10 @@ class Found(NamedTuple):
 
 
 def still(view: torch.Tensor, late: bool) -> torch.Tensor:
-    """Dense memory of the processor with what is in `view` now: a copy, unless it may be captured `late`."""
-    if view.device.type != "cpu" or not view.is_contiguous():
-        view = view.to("cpu", copy=True).contiguous()
-    elif not late:
-        view = view.clone()
-    return view.resolve_conj().resolve_neg()
+    """Memory of the processor with what is in `view` now: a dense copy, unless it may be captured `late`."""
+    if late and _shard.is_readable(view):
+        return view
+    return view.to("cpu", copy=True).contiguous().resolve_conj().resolve_neg()
 
 
 def _walk(state: _torch.State) -> Walk | None:
@@ -149,7 +147,7 @@ class _Part:
                     copied.append((len(tensors), entry))
                 self.held.append(source)
                 self.addresses.append(source.data_ptr())
-                tensors.append(_as_told(entry, kind, piece))
+                tensors.append(_as_told(entry, kind, piece, _shard.strides(source)))
         if tensors != self.tensors:
             self.tensors = tensors
         self.text = _tree.Text(_tree.dumps({"kind": self.state.kind, **body}))
@@ -178,10 +176,12 @@ class _Part:
         self._known = _know(walk)
 
 
-def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece) -> _native.Tensor:
+def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece,
+             strides: tuple[int, ...] | None) -> _native.Tensor:
     shape = tuple(entry.tensor.shape)
     box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
-    return _native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0], extent=box[1], address=0)
+    return _native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0], extent=box[1], address=0,
+                          strides=strides)
 
 
 class Gatherer:

@@ -49,6 +49,15 @@ class Solo:
     def agree_save(self, step: int) -> None:
         pass
 
+    def agree_step(self, attempt: int, mine: tuple[int, int] | None) -> tuple[int, int] | None:
+        return mine
+
+    def agree_restored(self, attempt: int, damage: str) -> list[str]:
+        return [damage] if damage else []
+
+    def fail_restored(self, attempt: int, why: str) -> None:
+        pass
+
 
 def _address() -> str:
     """Where other ranks reach this one."""
@@ -127,6 +136,30 @@ class Ranks:
         self._stop = 1 + max(int(self._get(f"seen/{r}", f"rank {r}")) for r in range(self.size))
         return step >= self._stop
 
+    # ---- Restoring ----
+
+    def agree_step(self, attempt: int, mine: tuple[int, int] | None) -> tuple[int, int] | None:
+        """Step and start to restore in attempt 0, 1, ...: what rank 0 says on all ranks; None: there is none."""
+        key = f"resume/{attempt}"
+        if self.rank == 0:
+            self._set(key, "0 0" if mine is None else f"{mine[0]} {mine[1]}")
+        step, start = map(int, self._get(key, "rank 0 to tell which step is restored").split())
+        return (step, start) if step else None
+
+    def agree_restored(self, attempt: int, damage: str) -> list[str]:
+        """Returns when all ranks have read the step: the damage that they met, none: it is good on all of them.
+        PeerLost: one failed for another reason."""
+        self._set(f"restored/{attempt}/{self.rank}", "damaged " + damage if damage else "good")
+        words = [self._get(f"restored/{attempt}/{r}", f"rank {r} to restore").partition(" ") for r in range(self.size)]
+        failed = [f"rank {r}: {text}" for r, (word, _, text) in enumerate(words) if word == "failed"]
+        if failed:
+            raise errors.PeerLost(f"not restored, since it failed on other ranks: {'; '.join(failed)}")
+        return [f"rank {r}: {text}" for r, (word, _, text) in enumerate(words) if word == "damaged"]
+
+    def fail_restored(self, attempt: int, why: str) -> None:
+        """Instead of agree_restored: so that the others do not wait for this rank."""
+        self._set(f"restored/{attempt}/{self.rank}", f"failed {why}")
+
     # ---- The store ----
 
     def _missing(self, key: str, patience_s: float) -> list[int]:
@@ -155,6 +188,9 @@ class Ranks:
             return function(*arguments)
         except RuntimeError as e:
             raise errors.PeerLost(f"rank {self.rank} does not reach the store that rank 0 serves: {e}") from e
+
+
+Group = Solo | Ranks
 
 
 def find(group: Any) -> Any:

@@ -145,13 +145,59 @@ def whole(name: str, tensor: torch.Tensor) -> Piece | None:
     return Piece(place.begin, place.extent, local(tensor))
 
 
+def is_apart(tensor: torch.Tensor) -> bool:
+    """No two of its elements lie in one place, as far as strides tell: each passes what the smaller ones reach."""
+    reach = 1
+    for step, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape) if n > 1):
+        if step < reach:
+            return False
+        reach = step * (size - 1) + reach
+    return True
+
+
+def is_readable(tensor: torch.Tensor) -> bool:
+    """The library can copy its elements: they lie in the processor's memory, as they are, each in its place."""
+    return (tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_conj()
+            and not tensor.is_neg() and is_apart(tensor))
+
+
+def strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """For _native.Tensor: None where elements lie row-major without gaps."""
+    return None if tensor.is_contiguous() else tuple(tensor.stride())
+
+
 def fresh(name: str, shape: tuple[int, ...], dtype: torch.dtype, like: torch.Tensor | None) -> torch.Tensor:
-    """Memory to read a stored tensor into: sharded as the DTensor `like` where that has this shape, else
-    whole."""
-    if like is None or not _is_sharded(like) or tuple(like.shape) != shape:
+    """Memory to read a stored tensor into, whole and laid out as `like` is (channels last, transposed), or
+    sharded as the DTensor `like`; row-major where that has another shape."""
+    if like is None or tuple(like.shape) != shape:
         return torch.empty(shape, dtype=dtype)
+    if not _is_sharded(like):
+        plain = type(like) in (torch.Tensor, torch.nn.Parameter) and like.layout == torch.strided
+        return torch.empty_like(like.detach(), dtype=dtype, device="cpu") if plain else torch.empty(shape, dtype=dtype)
     here: Any = like.data
     part = torch.empty(tuple(local(like).shape), dtype=dtype)
     made: torch.Tensor = type(here).from_local(part, here.device_mesh, here.placements, run_check=False,
                                                shape=torch.Size(shape), stride=here.stride())
     return made
+
+
+def in_place(named: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those that can be read into where they are: memory of the processor that none of the others shares."""
+    spans = []
+    for name, tensor in named.items():
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not _is_sharded(tensor):
+            continue
+        here = local(tensor).detach()
+        if here.numel() > 0 and is_readable(here):
+            reach = 1 + sum(step * (size - 1) for step, size in zip(here.stride(), here.shape))
+            spans.append((here.data_ptr(), here.data_ptr() + reach * here.element_size(), name))
+    spans.sort()
+    out = {name: named[name] for _, _, name in spans}
+    reach, last = 0, ""
+    for begin, end, name in spans:
+        if begin < reach:
+            out.pop(name, None)
+            out.pop(last, None)
+        if end > reach:
+            reach, last = end, name
+    return out

@@ -8,8 +8,9 @@ Public interfaces of torch only. Tested in tests/python/torch_state_test.py."""
 from __future__ import annotations
 
 import random
+import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -94,12 +95,19 @@ class ModuleState:
             if name.rpartition(".")[2] == "_extra_state" or not isinstance(value, torch.Tensor):
                 extra[name] = _tree.encode(value, full, leaf)
                 continue
-            first = seen.setdefault(_identity(value), full)
+            _check_apart(value, full)
+            first = seen.setdefault(identity(value), full)
             if first != full:
                 aliases[full] = first
             else:
                 entries.append(Entry(full, value, isinstance(value, torch.nn.Parameter)))
         return entries, {"aliases": aliases, "extra": extra}
+
+    def tensors(self, extra: Collection[str]) -> dict[str, torch.Tensor]:
+        """Parameters and persistent buffers by their stored names, tied ones by each of theirs, without those
+        of `extra` state."""
+        return {f"{self.key}/{name}": value for name, value in self.module.state_dict(keep_vars=True).items()
+                if name not in extra and isinstance(value, torch.Tensor)}
 
     def restore(self, blob: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Extra state only: parameters and buffers were filled in place."""
@@ -108,7 +116,17 @@ class ModuleState:
             owner.set_extra_state(_tree.decode(value, tensors))
 
 
-def _identity(t: torch.Tensor) -> tuple[Any, ...]:
+def _check_apart(value: torch.Tensor, name: str) -> None:
+    if value.layout == torch.strided and any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape)):
+        raise errors.Unsupported(f"{name}: of shape {tuple(value.shape)} with the strides {value.stride()}: "
+                                 "elements "
+                                 "that share memory (expand) cannot be restored one by one: give it memory "
+                                 "of its "
+                                 "own, .contiguous()")
+
+
+def identity(t: torch.Tensor) -> tuple[Any, ...]:
+    """Equal for tensors that are the same elements of the same memory."""
     local = t.to_local() if hasattr(t, "to_local") else t
     if t.is_meta or local.numel() == 0 or t.layout != torch.strided or t.is_quantized:
         return (id(t),)
@@ -238,7 +256,8 @@ def states(objects: dict[str, Any]) -> list[State]:
 def rng_get() -> dict[str, Any]:
     """Generators of torch, of its CUDA devices, of Python, and of numpy where the program has loaded it."""
     numpy = sys.modules.get("numpy")
-    state = {"torch": torch.get_rng_state(), "python": random.getstate(),
+    version, words, gauss = random.getstate()
+    state = {"torch": torch.get_rng_state(), "python": (version, struct.pack(f"<{len(words)}I", *words), gauss),
              "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
              "numpy": None if numpy is None else numpy.random.get_state()}
     out: dict[str, Any] = _tree.encode(state, "rng", None)
@@ -248,7 +267,10 @@ def rng_get() -> dict[str, Any]:
 def rng_set(stored: dict[str, Any]) -> None:
     state = _tree.decode(stored, {})
     torch.set_rng_state(state["torch"])
-    random.setstate(state["python"])
+    version, words, gauss = state["python"]
+    if isinstance(words, bytes):  # a tuple of numbers before
+        words = struct.unpack(f"<{len(words) // 4}I", words)
+    random.setstate((version, words, gauss))
     if state["cuda"] and torch.cuda.is_available() and torch.cuda.device_count() == len(state["cuda"]):
         torch.cuda.set_rng_state_all(state["cuda"])
     if state["numpy"] is not None:

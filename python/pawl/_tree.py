@@ -171,8 +171,9 @@ def _typed_torch(value: dict[str, Any], tag: Any, body: Any) -> Any:
     if tag == "torch.dtype":
         return _dtype(torch, body)
     if tag == "inline":
-        raw = torch.tensor(list(base64.b64decode(body, validate=True)), dtype=torch.uint8)
-        return raw.view(_dtype(torch, value["dtype"])).reshape(value["shape"])
+        raw = bytearray(base64.b64decode(body, validate=True))
+        tensor = torch.frombuffer(raw, dtype=torch.uint8).clone() if raw else torch.empty(0, dtype=torch.uint8)
+        return tensor.view(_dtype(torch, value["dtype"])).reshape(value["shape"])
     raise ValueError(f"a stored value has the unknown type {tag!r}: was it written by a newer pawl?")
 
 

@@ -6,28 +6,29 @@
 
 Promises: a step that resume() returns is whole, and everything given is as it was after that step. What only
 opt.step() changes is copied by threads of the library after save() has returned, until a hook before the next
-opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name,
-shape or type. One thread uses a Checkpointer. Failures: pawl.errors. Contract in prose: docs/pytorch.md.
+opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name, shape
+or type; a damaged step is passed over for an older one. One thread uses a Checkpointer. Failures: pawl.errors. Contract in prose: docs/pytorch.md.
 Tested in tests/python/{checkpointer,exact}_test.py."""
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import hashlib
-import json
 import os
 import signal
 import sys
 import threading
 import time
+import types
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from . import _gather, _group, _memory, _native, _shard, _torch, _tree, errors
+from . import _gather, _group, _memory, _native, _restore, _shard, _torch, errors
 
 _STAGING_USUAL = 64 << 20  # the library's default, which is taken at the start
 
@@ -249,6 +250,13 @@ class Checkpointer:
         status: Any = self._ckpt.status()
         return {**(status if isinstance(status, dict) else status._asdict()), "step": self._step}
 
+    def events(self) -> list[_native.Event]:
+        """What happened since the last call, oldest first: begun, captured, committed, durable, skipped, cancelled,
+        failed (id 0: something damaged that resume() passed over), interval. Of more than 1024 the oldest are
+        dropped. Failures are raised by step() and save() all the same."""
+        self._check()
+        return self._ckpt.events()
+
     # ---- Resuming ----
 
     def steps(self, total: int) -> Iterator[int]:
@@ -259,155 +267,21 @@ class Checkpointer:
         if self._step >= 1:
             self.save()
 
-    def resume(self) -> int:
-        """Restore the newest durable step: the number of steps done, 0 when nothing is stored. Once, before
-        the first step(). StateMismatch: all differences, and nothing was loaded. Corrupt, Io, Foreign."""
+    def resume(self, *, strict: bool = False) -> int:
+        """Restore the newest durable step: the number of steps done, 0 when nothing was ever saved. Once, before
+        the first step(). A damaged step is marked bad and passed over for the next older one, with the warning
+        StepLost; strict: Corrupt instead. StateMismatch: all differences, and nothing was loaded. Corrupt: no
+        good step is left, the objects are partly overwritten. Io, Foreign; PeerLost: another rank failed."""
         self._check()
         if self._resumed or self._step:
             raise errors.Argument("resume() comes once, before the first step()")
-        stored = None if self._from_scratch else self._stored()
-        if stored is None:
-            if self._from_scratch:
-                self._ckpt.from_scratch()
-            self._resumed = True
-            return 0
-        blob, tensors = stored
-        self._compare(blob, tensors)
-        self._step = self._load(blob, tensors)
+        if self._from_scratch:
+            self._ckpt.from_scratch()
+        else:
+            restore = _restore.Restore(self._path, self._ckpt, self._states, self._group, rng=self._rng)
+            self._step = restore.newest(strict)
         self._saved, self._resumed = self._step, True
         return self._step
-
-    def _stored(self) -> tuple[dict[str, Any], dict[str, _native.Tensor]] | None:
-        with _native.Reader(self._path) as reader:
-            index = reader.newest()
-            if index is None:
-                if reader.steps():
-                    raise errors.Corrupt(f"{self._path}: steps are stored, and none is whole and good: see "
-                                         f"`pawl ckpt ls {self._path}`; from_scratch=True begins anew")
-                return None
-            unit = self._group.rank if self._group.rank < reader.steps()[index].unit_count else 0
-            return self._parse(reader.blob(index, unit)), {t.name: t for t in reader.tensors(index)}
-
-    def _parse(self, blob: bytes) -> dict[str, Any]:
-        try:
-            out = json.loads(blob)
-        except ValueError as e:
-            raise errors.Format(f"{self._path}: not written by pawl.Checkpointer ({e})") from e
-        if (not isinstance(out, dict) or out.get("format") != _tree.FORMAT
-                or not isinstance(out.get("objects"), dict)):
-            raise errors.Format(f"{self._path}: not written by pawl.Checkpointer")
-        if out.get("version") != _tree.VERSION:
-            raise errors.Format(f"{self._path}: written in version {out.get('version')} of the format, this "
-                                f"pawl reads {_tree.VERSION}")
-        return out
-
-    def _compare(self, blob: dict[str, Any], tensors: dict[str, _native.Tensor]) -> None:
-        """StateMismatch with every difference between what is stored and what is here."""
-        here = {s.key: s for s in self._states}
-        stored = blob["objects"]
-        out = [f"{k}: stored as {stored[k].get('kind')}, and not given" for k in stored if k not in here]
-        out += [f"{k}: given, and not stored" for k in here if k not in stored]
-        for key, state in here.items():
-            if key not in stored:
-                continue
-            if stored[key].get("kind") != state.kind:
-                out.append(f"{key}: stored as {stored[key].get('kind')}, given as {state.kind}")
-            elif isinstance(state, _torch.ModuleState):
-                out += _module_differences(state, stored[key], tensors)
-            elif isinstance(state, _torch.OptimizerState):
-                out += state.differences(stored[key])
-        if out:
-            raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit; nothing was "
-                                       "loaded:\n  "
-                                       + "\n  ".join(out))
-
-    def _like(self, stored: dict[str, _native.Tensor]) -> dict[str, torch.Tensor]:
-        """Tensors that are here, by the stored names of what has to be cut as they are."""
-        out: dict[str, torch.Tensor] = {}
-        for state in self._states:
-            if isinstance(state, _torch.ModuleState):
-                out.update({e.name: e.tensor for e in state.collect()[0]})
-            elif isinstance(state, _torch.OptimizerState):
-                named = [(n, p) for ns, g in zip(state.names(), state.optimizer.param_groups)
-                         for n, p in zip(ns, g["params"]) if hasattr(p, "placements")]
-                out.update(_likes(named, state.key, stored))
-        return out
-
-    def _load(self, blob: dict[str, Any], stored: dict[str, _native.Tensor]) -> int:
-        """Read everything, then put it in place: a read that fails has changed nothing."""
-        like = self._like(stored)
-        fresh = {t.name: _shard.fresh(t.name, tuple(t.shape), _torch.TORCH_OF[t.dtype], like.get(t.name))
-                 for t in stored.values()}
-        wanted = []
-        for t in stored.values():
-            piece = _shard.whole(t.name, fresh[t.name])
-            if piece is not None:
-                box = (None, None) if piece.extent == tuple(t.shape) else (piece.begin, piece.extent)
-                wanted.append(t._replace(begin=box[0], extent=box[1], address=piece.view.data_ptr()))
-        step = self._ckpt.resume(self._ckpt.declare(wanted))
-        if step != blob["step"]:
-            raise errors.Corrupt(f"{self._path}: step {blob['step']} is damaged, {step} is the newest that "
-                                 "is good: start again to resume from it")
-        try:
-            with torch.no_grad():
-                for state in self._states:
-                    body = blob["objects"][state.key]
-                    if isinstance(state, _torch.ModuleState):
-                        _fill(state, body, fresh)
-                    state.restore(body, fresh)
-            if self._rng and blob["rng"] is not None:
-                _torch.rng_set(blob["rng"])
-                if blob["rank"] != self._group.rank:
-                    _torch.rng_derive(self._group.rank)
-        except (KeyError, TypeError, ValueError) as e:
-            raise errors.Format(f"{self._path}: the stored state of step {step} is malformed: {e!r}") from e
-        return step
-
-
-def _likes(parameters: list[tuple[str, torch.Tensor]], key: str,
-           stored: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Optimizer state by its stored name: the parameter whose cut it shares."""
-    out = {}
-    for name, parameter in parameters:
-        prefix = f"{key}/{name}/"
-        out.update({full: parameter for full in stored if full.startswith(prefix)})
-    return out
-
-
-def _module_differences(state: _torch.ModuleState, body: dict[str, Any],
-                        stored: dict[str, _native.Tensor]) -> list[str]:
-    out = []
-    entries, mine = state.collect()
-    aliases: dict[str, str] = body["aliases"]
-    prefix = f"{state.key}/"
-    extra = tuple(prefix + name for name in body["extra"])
-    names = {n for n in stored if n.startswith(prefix) and not n.startswith(extra)} | set(aliases)
-    here = {e.name: e.tensor for e in entries
-            if not e.name.startswith(tuple(prefix + n for n in mine["extra"]))}
-    here.update({alias: here[first] for alias, first in mine["aliases"].items()})
-    for name in sorted(names | set(here)):
-        if name not in here:
-            out.append(f"{name}: stored, and not here")
-        elif name not in names:
-            out.append(f"{name}: here with shape {tuple(here[name].shape)}, and not stored")
-        else:
-            was, now = stored[aliases.get(name, name)], here[name]
-            kind = _torch.dtype_name(now, name)
-            if (was.dtype, tuple(was.shape)) != (kind, tuple(now.shape)):
-                out.append(f"{name}: stored {was.dtype} {tuple(was.shape)}, here {kind} {tuple(now.shape)}")
-    for name, first in mine["aliases"].items():
-        if name in names and aliases.get(name, name) != aliases.get(first, first):
-            out.append(f"{name}: stored apart from {first}, here they are one tensor")
-    out += [f"{prefix}{n}: stored, and not here" for n in body["extra"] if n not in mine["extra"]]
-    return out
-
-
-def _fill(state: _torch.ModuleState, body: dict[str, Any], fresh: dict[str, torch.Tensor]) -> None:
-    for name, value in state.module.state_dict(keep_vars=True).items():
-        full = f"{state.key}/{name}"
-        source = fresh.get(body["aliases"].get(full, full))
-        if name not in body["extra"] and source is not None:
-            value.copy_(source)
 
 
 def _staging(wanted: int | None, ranks: int) -> tuple[int, int]:
@@ -428,19 +302,27 @@ def _digest(tensor: torch.Tensor) -> bytes:
 
 
 class _Wrapped:
-    """A hook before step() of optimizers that have none."""
+    """A hook before step() of optimizers that have none. The method on the optimizer stays one, with what others
+    have noted on it: schedulers of PyTorch wrap it too, before this or after."""
 
     def __init__(self, optimizer: Any, before: Any) -> None:
-        self._optimizer, step = optimizer, optimizer.step
+        self._optimizer, self._had = optimizer, vars(optimizer).get("step")
+        step = optimizer.step
 
-        def fenced(*args: Any, **kwargs: Any) -> Any:
+        @functools.wraps(getattr(step, "__func__", step))
+        def fenced(_: Any, *args: Any, **kwargs: Any) -> Any:
             before()
             return step(*args, **kwargs)
 
-        optimizer.step = fenced
+        self._mine = optimizer.step = types.MethodType(fenced, optimizer)
 
     def remove(self) -> None:
-        del self._optimizer.step
+        if vars(self._optimizer).get("step") is not self._mine:
+            return  # wrapped over since; without its Checkpointer it only calls on
+        if self._had is None:
+            del self._optimizer.step
+        else:
+            self._optimizer.step = self._had
 
 
 def _at_exit(ckpt: Checkpointer) -> Any:

@@ -6,6 +6,7 @@
 #include "api/train_profile.h"
 #include "run/admin.h"
 #include "run/link.h"
+#include "run/notice.h"
 #include "run/worker_main.h"
 
 pawl_code pawl_train(const struct pawl_train_options *options, struct pawl_train_report *report,
@@ -21,6 +22,11 @@ pawl_code pawl_train(const struct pawl_train_options *options, struct pawl_train
 int pawl_train_worker(int channel) { return worker_main(channel); }
 
 int pawl_train_coordinator(int channel) { return link_coordinate(channel); }
+
+const int *pawl_train_notices(size_t *count) {
+    *count = NOTICE_COUNT;
+    return notice_signals;
+}
 
 pawl_code pawl_train_stop(const char *run_dir, char **text, struct pawl_error *e) {
     return admin_ask(run_dir, &(struct admin_frame){.kind = ADMIN_STOP}, text, e);

@@ -33,7 +33,8 @@ static pawl_code channel_new(int fd, struct channel **out, struct pawl_error *e)
 
 pawl_code channel_open_fd(int fd, struct channel **out, struct pawl_error *e) {
     int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+    /* Programs that code of the user's starts are not to hold the channel open. */
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return error_set(e, PAWL_IO, errno, "control channel (descriptor %d)", fd);
     return channel_new(fd, out, e);
 }

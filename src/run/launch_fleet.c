@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "run/launch_state.h"
+#include "run/notice.h"
 
 /* How often deadlines are looked at. */
 #define TICK_NS 50000000
@@ -33,18 +34,8 @@ pawl_code fleet_watch(struct launch *l, int fd, enum launch_watch what, uint32_t
     return error_set(e, PAWL_IO, errno, "cannot watch descriptor %d", fd);
 }
 
-/* What asks the run to end. SIGUSR1 is how batch systems announce it ahead of the SIGTERM. */
-static sigset_t stop_set(void) {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGUSR1);
-    return set;
-}
-
 static void block_signals(bool block) {
-    sigset_t set = stop_set();
+    sigset_t set = notice_set();
     sigprocmask(block ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
@@ -54,7 +45,7 @@ pawl_code fleet_init(struct launch *l, struct pawl_error *e) {
     for (uint32_t r = 0; r < l->ranks; r++) l->workers[r].process.pidfd = -1;
     l->relay.process.pidfd = -1;
     block_signals(true);
-    sigset_t set = stop_set();
+    sigset_t set = notice_set();
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (l->epoll_fd < 0 || l->signal_fd < 0) return error_set(e, PAWL_IO, errno, "cannot watch for events");

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "run/launch_state.h"
+#include "run/notice.h"
 
 /* Descriptor that a worker and a coordinator find their channel on. */
 #define CHILD_FD      3
@@ -94,6 +95,7 @@ pawl_code fleet_programs(struct launch *l, struct pawl_error *e) {
     l->worker[0] = own ? l->program : l->python;
     if (!own) l->worker[1] = "-m", l->worker[2] = LAUNCH_PYTHON_MODULE;
     if (!own) name_library(l->program);
+    if (!own) setenv("PYTHONHASHSEED", "0", 1); /* the order of sets is that of every process */
     set_threads(l);
     return PAWL_OK;
 }
@@ -103,13 +105,19 @@ void fleet_environment(const struct launch *l) {
     if (l->witness.folder[0] != 0) setenv("PAWL_EVIDENCE", l->witness.folder, 1);
 }
 
-/* In the child, between fork and exec: only calls that are safe there. */
-static void become(char *const *words, int fd, int output, pid_t parent) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(70); /* the launcher died before the line above */
+/* A worker that is told to end while it starts (Python loads its libraries for seconds) hears of it when it
+ * can answer: it takes these signals from then on (worker_main.c). */
+static sigset_t held_back(const char *command) {
     sigset_t none;
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    return strcmp(command, "worker") == 0 ? notice_set() : none;
+}
+
+/* In the child, between fork and exec: only calls that are safe there. */
+static void become(char *const *words, const sigset_t *mask, int fd, int output, pid_t parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(70); /* the launcher died before the line above */
+    sigprocmask(SIG_SETMASK, mask, NULL);
     if (output >= 0 && (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0)) _exit(71);
     if (fd == CHILD_FD) {
         if (fcntl(fd, F_SETFD, 0) < 0) _exit(71);
@@ -142,8 +150,9 @@ pawl_code fleet_spawn(const char *const program[LAUNCH_WORDS], const char *comma
     *out = (struct launch_process){.pidfd = -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return error_set(e, PAWL_IO, errno, "no control channel for a %s", command);
+    sigset_t mask = held_back(command);
     pid_t parent = getpid(), pid = fork();
-    if (pid == 0) become(words, ends[1], output, parent);
+    if (pid == 0) become(words, &mask, ends[1], output, parent);
     int err = errno;
     close(ends[1]);
     if (pid < 0) {

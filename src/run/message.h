@@ -80,6 +80,10 @@ void message_encode(const struct message *m, struct bytes *out); /* without the 
 /* `text` and `data` of the result point into `data` (text is checked to be terminated there). */
 pawl_code message_decode(const void *data, size_t size, struct message *m, struct pawl_error *e);
 
+/* A report as REDUCED and FENCED carry it. */
+void message_put_report(struct bytes *out, const struct coord_report *report);
+void message_take_report(struct reader *r, struct coord_report *report);
+
 struct channel;
 /* Takes over a connected stream socket, made non-blocking. */
 pawl_code channel_open_fd(int fd, struct channel **out, struct pawl_error *e);

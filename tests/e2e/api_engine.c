@@ -1,12 +1,12 @@
 /* examples/engine.c with faults, for foreign_test.py. The environment says which:
  *   PAWL_TEST_ERROR=FUNCTION:STAGE:STEP   that function fails there
- *   PAWL_TEST_NAN=STEP                    the loss of micro-batch 0 of that step is not a number
- *   PAWL_TEST_WIDTH=N                     the layers between are so wide
- *   PAWL_TEST_LR=X                        the engine has an optimizer, with this learning rate
- *   PAWL_TEST_SLOW=SECONDS                a worker takes so long to start, and as long again to open the
- * engine PAWL_TEST_PRINT=TEXT                  every stage prints it when it is opened PAWL_TEST_TWIN=1 all
- * stages have a parameter of one name PAWL_TEST_DESCRIBE=crash|exit|rubbish|huge|empty|hang   what `describe`
- * does instead */
+ *   PAWL_TEST_NAN=STEP      the loss of micro-batch 0 of that step is not a number
+ *   PAWL_TEST_WIDTH=N       the layers between are so wide
+ *   PAWL_TEST_LR=X          the engine has an optimizer, with this learning rate
+ *   PAWL_TEST_SLOW=SECONDS  a worker takes so long to start, to open the engine, to open a stage
+ *   PAWL_TEST_PRINT=TEXT    every stage prints it when it is opened
+ *   PAWL_TEST_TWIN=1        all stages have a parameter of one name
+ *   PAWL_TEST_DESCRIBE=HOW  what `describe` does instead: crash, exit, rubbish, huge, empty, hang */
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -40,19 +40,20 @@ static pawl_code test_weight_grad(void *context, struct pawl_engine_call *c, str
     return weight_grad(context, c, e);
 }
 
+static void take_time(void) {
+    const char *slow = getenv("PAWL_TEST_SLOW");
+    if (slow != NULL) usleep((useconds_t)(strtod(slow, NULL) * 1e6));
+}
+
 static pawl_code test_stage_open(void *context, uint32_t index, struct pawl_engine_layout *out,
                                  struct pawl_error *e) {
     pawl_code code = stage_open(context, index, out, e);
     const char *text = getenv("PAWL_TEST_PRINT");
     if (text != NULL) printf("%s\n", text), fflush(stdout);
+    take_time();
     if (code == PAWL_OK && getenv("PAWL_TEST_TWIN") != NULL)
         strcpy(stages[index].names[0], "0.weight"); /* the tensors point to it */
     return code;
-}
-
-static void take_time(void) {
-    const char *slow = getenv("PAWL_TEST_SLOW");
-    if (slow != NULL) usleep((useconds_t)(strtod(slow, NULL) * 1e6));
 }
 
 static pawl_code test_open(void *context, const struct pawl_engine_job *j, struct pawl_error *e) {

@@ -230,6 +230,22 @@ class Describing(ForeignCase):
         self.run_pawl(spec, PAWL_TEST_SLOW="1.2")
         self.assertEqual(self.report(folder)["failures"], 0)
 
+    def test_a_worker_told_to_end_while_it_starts_leaves_when_it_can(self):
+        spec, folder = self.spec()
+        os.environ["PAWL_TEST_SLOW"] = "0.7"
+        self.addCleanup(os.environ.pop, "PAWL_TEST_SLOW")
+        run = self.start(spec)
+        self.await_event(run, folder, "start")
+        pids = self.await_that(run, lambda: [w["pid"] for w in self.workers(folder) if w["rank"] == 3 and w["pid"]])
+        os.kill(pids[0], signal.SIGTERM)
+        self.finish(run)
+        self.assertEqual(self.report(folder)["failures"], 0)
+        self.assertEqual([e["rank"] for e in self.events(folder, "leaving")], [3])
+
+    def workers(self, folder):
+        done = subprocess.run([PAWL, "status", folder, "--json"], capture_output=True, text=True, timeout=TIMEOUT)
+        return json.loads(done.stdout)["workers"] if done.returncode == 0 else []
+
     def test_stages_that_do_not_fit_together_are_refused(self):
         self.refused("two stages have a parameter called '0.weight'", PAWL_TEST_TWIN="1")
         spec, _ = self.spec(stages=5, pipelines=1)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from pawl import _abi, errors
+from pawl import _abi, _train_abi, errors
 from pawl._native import Ckpt, Reader, Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +52,7 @@ class Layout(unittest.TestCase):
         if compiler is None:
             self.skipTest("no C compiler")
         lines, wanted = [], []
-        for name, struct in _abi.STRUCTS.items():
+        for name, struct in {**_abi.STRUCTS, **_train_abi.STRUCTS}.items():
             lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
             wanted.append(f"{name} {ctypes.sizeof(struct)}")
             for field, *_ in struct._fields_:
@@ -60,7 +60,7 @@ class Layout(unittest.TestCase):
                 lines.append(f'printf("{name}.{field} %zu %zu\\n", offsetof(struct {name}, {field}), '
                              f'sizeof(((struct {name} *)0)->{field}));')
                 wanted.append(f"{name}.{field} {at.offset} {at.size}")
-        source = ("#include <stdio.h>\n#include <pawl/ckpt.h>\n"
+        source = ("#include <stdio.h>\n#include <pawl/ckpt.h>\n#include <pawl/engine.h>\n"
                   f"int main(void) {{ {' '.join(lines)} return 0; }}\n")
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "a.c").write_text(source, encoding="utf-8")
@@ -79,6 +79,7 @@ class Errors(Folder):
         wanted = {name: (after, int(code)) for name, after, code in DEFINITION.findall(text) if name != "OK"}
         had = {kind.code: (kind.next, kind.exit_code) for kind in errors.Error.__subclasses__()}
         self.assertEqual(had, wanted)
+        self.assertEqual(list(_train_abi.CODES), [name for name, *_ in DEFINITION.findall(text)])
         for kind in errors.Error.__subclasses__():
             self.assertEqual(kind.__name__, "".join(part.capitalize() for part in kind.code.split("_")))
 
@@ -141,11 +142,32 @@ class Errors(Folder):
             with self.assertRaisesRegex(errors.Argument, "closed"):
                 use()
 
-    def test_strides_other_than_row_major_are_refused(self) -> None:
+    def test_strides_are_saved_row_major_and_read_into_others(self) -> None:
+        turned, plain, third = floats(*range(6)), floats(*range(10, 16)), floats(*[0] * 24)
+        with Ckpt(self.path) as ckpt:
+            handle = ckpt.declare([tensor("a", turned, (3, 2), strides=(1, 3)), tensor("b", plain, (6,))])
+            ckpt.wait(ckpt.save(handle, 1, addresses=[turned.buffer_info()[0], plain.buffer_info()[0]]))
+            with self.assertRaisesRegex(errors.Argument, "'a' is strided and lies at another address"):
+                ckpt.save(handle, 2, addresses=[plain.buffer_info()[0], plain.buffer_info()[0]])
+        with Reader(self.path) as reader:
+            reader.read(0, [tensor("a", third, (3, 2), strides=(8, 2)), tensor("b", plain, (6,))])
+        self.assertEqual([list(third[8 * i:8 * i + 8]) for i in range(3)],
+                         [[i, 0, 3 + i, 0, 0, 0, 0, 0] for i in range(3)])
+        self.assertEqual(list(plain), list(range(10, 16)))
+        dense = floats(*[0] * 6)
+        with Ckpt(self.path) as ckpt:
+            handle = ckpt.declare([tensor("b", plain, (6,)), tensor("a", dense, (3, 2))])
+            self.assertEqual(ckpt.resume(handle), 1)
+        self.assertEqual(list(dense), [0, 3, 1, 4, 2, 5])
+
+    def test_strides_that_overlap_or_do_not_fit_are_refused(self) -> None:
         data = floats(*range(6))
         with Ckpt(self.path) as ckpt:
-            with self.assertRaisesRegex(errors.Unsupported, "strides"):
-                ckpt.declare([tensor("a", data, (2, 3), strides=(1, 2))])
+            for strides, text in (((0, 1), "overlap"), ((1, 1), "overlap"), ((1,), "strides"),
+                                  ((2**62, 2**62), "reach beyond"), ((2**63, 1), "strides")):
+                with self.subTest(strides), self.assertRaisesRegex(errors.Argument, f"'a'.*{text}"):
+                    ckpt.declare([tensor("b", data, (2, 3), strides=(1, 2)),
+                                  tensor("a", data, (2, 3), strides=strides)])
             self.assertTrue(ckpt.declare([tensor("a", data, (2, 3), strides=(3, 1))]))
 
     def test_no_library_and_a_strange_library_say_what_to_do(self) -> None:

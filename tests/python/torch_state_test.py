@@ -143,7 +143,7 @@ class TorchState(unittest.TestCase):
     def test_an_optimizer_without_its_model_is_refused(self) -> None:
         model = nn.Linear(2, 2)
         with self.assertRaisesRegex(pawl.StateMismatch, "model="):
-            pawl.Checkpointer(self.path, optimizer=torch.optim.SGD(model.parameters()))
+            pawl.Checkpointer(self.path, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
 
     def test_what_cannot_be_saved_is_named(self) -> None:
         model = nn.Module()

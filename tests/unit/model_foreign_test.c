@@ -24,6 +24,7 @@ struct fake {
     const char *fails; /* this function */
     const char *text;  /* what with; null: it fills in nothing */
     double loss;
+    bool silent; /* it sets no loss */
     uint64_t kept_bytes;
     const float *grads[3];
     uint32_t opens, closes, stage_opens, stage_closes, drops, held;
@@ -72,7 +73,7 @@ static pawl_code fake_forward(void *context, struct pawl_engine_call *call, stru
     struct fake *f = context;
     f->held++;
     call->kept_bytes = f->kept_bytes;
-    if (call->output == NULL) call->loss = f->loss;
+    if (call->output == NULL && !f->silent) call->loss = f->loss;
     if (call->output != NULL) memset(call->output, 0x5a, BYTES);
     f->call = *call;
     return answer(f, "forward", e);
@@ -381,6 +382,10 @@ static void what_is_not_finite_is_counted_and_a_loss_that_was_not_set_is_none(vo
     w.fake.loss = NAN;
     run_slot(&w, 1);
     assert_int_equal(w.sums[FLOATS + GRADSUM_NONFINITE], 2);
+    w.fake.loss = 4;
+    w.fake.silent = true;
+    run_slot(&w, 2);
+    assert_int_equal(w.sums[FLOATS + GRADSUM_NONFINITE], 3);
     assert_true(gradsum_loss(w.sums + FLOATS, 1) == 1.5);
     close_world(&w);
 }
