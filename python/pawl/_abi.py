@@ -217,7 +217,7 @@ def library() -> ctypes.CDLL:
 
 
 def load(paths: list[str], functions: dict[str, Any], nowhere: str) -> ctypes.CDLL:
-    """The first of `paths` that can be loaded. Errors: NotFound (`nowhere`, and what was tried), Unsupported."""
+    """The first of `paths` that can be loaded. Errors: NotFound (`nowhere`, what was tried), Unsupported."""
     tried = []
     for path in paths:
         try:
