@@ -177,7 +177,7 @@ class _Part:
 
 
 def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece, source: torch.Tensor) -> _native.Tensor:
-    """Without its address, which each save tells, but for memory with strides: those say where."""
+    """Without its address, which each save tells; memory with strides is declared with it."""
     strides = _shard.strides(source)
     shape = tuple(entry.tensor.shape)
     box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
