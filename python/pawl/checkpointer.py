@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from . import _group, _native, _restore, _shard, _torch, _tree, errors
+from . import _cuda, _group, _native, _restore, _shard, _torch, _tree, errors
 
 
 class Checkpointer:
@@ -66,6 +66,7 @@ class Checkpointer:
         self._held: list[torch.Tensor] = []
         self._hashes: list[tuple[str, torch.Tensor, bytes]] = []
         self._notice: int | None = None
+        self._devices = _cuda.Devices()
         self._ckpt = _native.Ckpt(
             self._path, rank=self._group.rank, rank_count=self._group.size, start=self._group.start,
             every=0 if every == "auto" else int(every), overhead=overhead, mtbf_s=mtbf or 0.0,
@@ -150,6 +151,7 @@ class Checkpointer:
             self._ckpt.close(timeout)
         finally:
             self._held.clear()
+            self._devices.close()
 
     # ---- Saving ----
 
@@ -212,6 +214,7 @@ class Checkpointer:
             self._handle, self._signature = self._ckpt.declare(tensors), signature
         if self._debug:
             self._hashes = [(e.name, e.tensor, _digest(e.tensor)) for e in entries if e.late]
+        self._devices.follow()
         saved = self._ckpt.save(self._handle, self._step, unit=self._group.rank, unit_count=self._group.size,
                                 blob=blob, addresses=[t.address for t in tensors])
         if not saved:
@@ -244,13 +247,14 @@ class Checkpointer:
                     continue
                 share = 0, 1
             for piece in _shard.mine(entry.name, entry.tensor, *share):
-                source = _still(piece.view, entry.late)
+                memory = self._devices.memory(piece.view) if entry.late else 0
+                source = piece.view if memory else _still(piece.view, entry.late)
                 held.append(source)
                 shape = tuple(entry.tensor.shape)
                 box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
                 tensors.append(_native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0],
                                               extent=box[1], address=source.data_ptr(),
-                                              strides=_shard.strides(source)))
+                                              strides=_shard.strides(source), memory=memory))
         return tensors, held
 
     def fence(self) -> None:
