@@ -117,6 +117,10 @@ struct pawl_ckpt_options {             /* all zero but `path` is valid */
     /* Memory for capture, taken at open, never exceeded: 4096 or more, and no less than chunk_bytes
      * (ARGUMENT). 0: 64 MiB, or one chunk where that is larger. */
     uint64_t staging_bytes;
+    /* Larger than that: the first save, if it copies, takes what its state needs to be copied whole, at
+     * most so much, so that a fence waits for copies alone and not for the device; what cannot be had is done
+     * without. 0: as much as was taken at open. */
+    uint64_t staging_max_bytes;
     bool unchecked; /* no checksums: every restore then has to ask for it too */
     /* Cadence, for pawl_ckpt_due: a fixed interval, or (0) the shortest that keeps the slowdown under
      * `overhead` (0: 0.03), stretched towards the optimum for `mtbf_s` seconds between failures when given.
@@ -166,9 +170,9 @@ pawl_code pawl_ckpt_unit_blob(const struct pawl_ckpt *c, uint32_t unit, const vo
 uint64_t pawl_ckpt_stored_step(const struct pawl_ckpt *c);
 /* Instead of pawl_ckpt_resume, for callers that learn from what is stored which memory they need: they read a
  * step with a reader (below), and then go on from it: `step` of start `incarnation`, as the reader lists it.
- * Several ranks: all of them from the same step, and none before all have read it, since it may be overwritten
- * then. 0: nothing was ever saved; CORRUPT when something was. NOT_FOUND: the step is not complete, or marked
- * bad. ARGUMENT: step 0 although steps are stored. */
+ * Several ranks: all of them from the same step, and none before all have read it, since it may be
+ * overwritten then. 0: nothing was ever saved; CORRUPT when something was. NOT_FOUND: the step is not
+ * complete, or marked bad. ARGUMENT: step 0 although steps are stored. */
 pawl_code pawl_ckpt_resume_from(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation,
                                 struct pawl_error *e);
 /* What a reader found damaged: told as event FAILED, and marked in the run's folder, so that no resume takes
@@ -270,7 +274,8 @@ const char *pawl_ckpt_reader_problem(const struct pawl_ckpt_reader *r,
                                      uint32_t index); /* null past the end */
 /* Place of the newest complete step that is not marked bad; UINT32_MAX: none. */
 uint32_t pawl_ckpt_reader_newest(const struct pawl_ckpt_reader *r);
-/* From now on this reader takes the step for one that is marked bad. ARGUMENT: there is no such step; MEMORY. */
+/* From now on this reader takes the step for one that is marked bad. ARGUMENT: there is no such step; MEMORY.
+ */
 pawl_code pawl_ckpt_reader_pass_over(struct pawl_ckpt_reader *r, uint32_t index, struct pawl_error *e);
 /* The tensors of a step: name, type and global shape; pointers into the reader. */
 uint32_t pawl_ckpt_reader_tensor_count(const struct pawl_ckpt_reader *r, uint32_t index);

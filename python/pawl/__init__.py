@@ -19,6 +19,8 @@ _HOMES = {
     "Checkpointer": "checkpointer",
     "Sampler": "data",
     "Loader": "data",
+    "Pipeline": "stages",
+    "pipeline": "stages",
     "Error": "errors",
     "StateMismatch": "errors",
     "StepLost": "errors",
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from .errors import Preempted as Preempted
     from .errors import StateMismatch as StateMismatch
     from .errors import StepLost as StepLost
+    from .stages import Pipeline as Pipeline
+    from .stages import pipeline as pipeline
 
 __all__ = [*_HOMES, "errors", "__version__"]
 

@@ -14,6 +14,7 @@ from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_int64, 
 from ctypes import c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from . import __version__, errors
 
@@ -59,6 +60,7 @@ class COptions(ctypes.Structure):
         ("writers", c_uint32),
         ("chunk_bytes", c_uint64),
         ("staging_bytes", c_uint64),
+        ("staging_max_bytes", c_uint64),
         ("unchecked", c_bool),
         ("every", c_uint64),
         ("overhead", c_double),
@@ -213,23 +215,26 @@ def candidates() -> list[str]:
 @cache
 def library() -> ctypes.CDLL:
     """The library with its functions' types, loaded at the first call. Errors: NotFound, Unsupported."""
+    return load(candidates(), FUNCTIONS, f"{NAME} cannot be loaded ({{}}). Install the package with `pip install "
+                                         "./python`, which builds it, or set PAWL_LIBRARY to the file")
+
+
+def load(paths: list[str], functions: dict[str, Any], nowhere: str) -> ctypes.CDLL:
+    """The first of `paths` that can be loaded. Errors: NotFound (`nowhere`, with what was tried), Unsupported."""
     tried = []
-    for path in candidates():
+    for path in paths:
         try:
             found = ctypes.CDLL(path)
         except OSError as error:
             tried.append(f"{path}: {error}")
             continue
-        _declare(found, path)
+        _declare(found, path, functions)
         return found
-    raise errors.NotFound(
-        f"{NAME} cannot be loaded ({'; '.join(tried)}). Install the package with `pip install ./python`, "
-        "which builds it, or set PAWL_LIBRARY to the file"
-    )
+    raise errors.NotFound(nowhere.format("; ".join(tried)))
 
 
-def _declare(found: ctypes.CDLL, path: str) -> None:
-    for name, (result, arguments) in FUNCTIONS.items():
+def _declare(found: ctypes.CDLL, path: str, functions: dict[str, Any]) -> None:
+    for name, (result, arguments) in functions.items():
         try:
             function = getattr(found, name)
         except AttributeError:

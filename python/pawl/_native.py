@@ -146,8 +146,9 @@ class Ckpt(_Handle):
     def __init__(self, path: str | bytes | PathLike[Any], *, rank: int = 0, rank_count: int = 1,
                  start: str | None = None, every: int = 0, overhead: float = 0.0, mtbf_s: float = 0.0,
                  in_flight: int = 0, keep: int = 0, full: str = "block", tolerate: int = 0,
-                 backend: str = "auto", staging_bytes: int = 0, must_exist: bool = False,
-                 must_be_new: bool = False, run_id: str | None = None, unchecked: bool = False) -> None:
+                 backend: str = "auto", staging_bytes: int = 0, staging_max_bytes: int = 0,
+                 must_exist: bool = False, must_be_new: bool = False, run_id: str | None = None,
+                 unchecked: bool = False) -> None:
         """Opens or makes the run's folder (pawl_ckpt_open): struct pawl_ckpt_options has the meanings.
 
         Zeros mean the library's defaults. full: "block" or "skip". backend: "auto", "uring", "plain", "pmem".
@@ -160,7 +161,8 @@ class Ckpt(_Handle):
             start=None if start is None else start.encode(), in_flight=_whole(in_flight, 32, "in_flight"),
             keep=_whole(keep, 32, "keep"), full=_place(_FULL, full, "full"),
             tolerate=_whole(tolerate, 32, "tolerate"), backend=_place(_BACKENDS, backend, "backend"),
-            staging_bytes=_whole(staging_bytes, 64, "staging_bytes"), unchecked=unchecked,
+            staging_bytes=_whole(staging_bytes, 64, "staging_bytes"),
+            staging_max_bytes=_whole(staging_max_bytes, 64, "staging_max_bytes"), unchecked=unchecked,
             every=_whole(every, 64, "every"), overhead=overhead, mtbf_s=mtbf_s)
         out = c_void_p()
         _abi.check(self._library.pawl_ckpt_open(byref(options), byref(out), byref(self._error)), self._error)

@@ -155,6 +155,11 @@ class OptimizerState:
                                        f"Checkpointer: {', '.join(lost)}. Give the model too (model=...)")
         return out
 
+    def options(self, number: int, leaf: _tree.Leaf) -> Any:
+        """Of one group, encoded."""
+        options = {k: v for k, v in self.optimizer.param_groups[number].items() if k != "params"}
+        return _tree.encode(options, f"{self.key}/@group{number}", leaf)
+
     def collect(self) -> tuple[list[Entry], dict[str, Any]]:
         entries: list[Entry] = []
 
@@ -163,8 +168,7 @@ class OptimizerState:
 
         groups, state = [], {}
         for g, (group, names) in enumerate(zip(self.optimizer.param_groups, self.names())):
-            options = {k: v for k, v in group.items() if k != "params"}
-            groups.append({"params": names, "options": _tree.encode(options, f"{self.key}/@group{g}", leaf)})
+            groups.append({"params": names, "options": self.options(g, leaf)})
             for name, parameter in zip(names, group["params"]):
                 if parameter in self.optimizer.state:
                     value = dict(self.optimizer.state[parameter])

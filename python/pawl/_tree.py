@@ -22,6 +22,11 @@ TAG = "!"  # a JSON object with this key is a typed value, not a dict
 DEPTH_MAX = 100
 
 Leaf = Callable[[str, Any], None]
+_AS_THEY_ARE = (type(None), bool, int, str)
+
+
+class Text(str):
+    """A value that is JSON already."""
 
 
 class Unsaveable(errors.Unsupported):
@@ -38,7 +43,7 @@ def encode(value: Any, path: str, leaf: Leaf | None, depth: int = 0) -> Any:
     if depth > DEPTH_MAX:
         raise Unsaveable(f"{path}: nested deeper than {DEPTH_MAX} levels: does it contain itself?")
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if kind in _AS_THEY_ARE:
         return value
     if kind is float:
         return value if math.isfinite(value) else {TAG: "float", "v": repr(value)}
@@ -62,8 +67,10 @@ def _sequence(value: Any, path: str, leaf: Leaf | None, depth: int) -> Any:
             items = sorted(value)
         except TypeError:
             items = sorted(value, key=repr)
-    out: dict[str, Any] = {TAG: type(value).__name__,
-           "v": [encode(v, f"{path}/{i}", leaf, depth + 1) for i, v in enumerate(items)]}
+    out: dict[str, Any] = {TAG: type(value).__name__}
+    # Generators of numbers have hundreds of integers: no call for each.
+    out["v"] = [v if type(v) in _AS_THEY_ARE else encode(v, f"{path}/{i}", leaf, depth + 1)
+                for i, v in enumerate(items)]
     if isinstance(value, collections.deque):
         out["max"] = value.maxlen
     return out
@@ -97,9 +104,8 @@ def _tensor(value: Any, path: str, leaf: Leaf | None) -> Any:
     if leaf is not None:
         leaf(path, value)
         return {TAG: "tensor", "name": path}
-    dense = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
-    size = dense.numel() * dense.element_size()
-    raw = ctypes.string_at(dense.data_ptr(), size) if size else b""
+    here = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
+    raw = ctypes.string_at(here.data_ptr(), here.numel() * here.element_size()) if here.numel() else b""
     return {TAG: "inline", "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
             "v": base64.b64encode(raw).decode()}
 
@@ -178,8 +184,14 @@ def _dtype(torch: Any, name: str) -> Any:
     return found
 
 
+def dumps(value: Any) -> str:
+    return value if isinstance(value, Text) else json.dumps(value, allow_nan=False)
+
+
 def blob(step: int, objects: dict[str, Any], *, rank: int = 0, world: int = 1, torch: str = "",
          rng: Any = None) -> bytes:
-    """What is stored beside the tensors of a step: docs/formats/python.md."""
-    return json.dumps({"format": FORMAT, "version": VERSION, "step": step, "rank": rank, "world": world,
-                       "torch": torch, "objects": objects, "rng": rng}, allow_nan=False).encode()
+    """What is stored beside the tensors of a step: docs/formats/python.md. Objects may be Text."""
+    head = dumps({"format": FORMAT, "version": VERSION, "step": step, "rank": rank, "world": world,
+                  "torch": torch})
+    body = ", ".join(f"{dumps(key)}: {dumps(value)}" for key, value in objects.items())
+    return f'{head[:-1]}, "objects": {{{body}}}, "rng": {dumps(rng)}}}'.encode()

@@ -28,7 +28,9 @@ from typing import Any
 
 import torch
 
-from . import _cuda, _group, _native, _restore, _shard, _torch, _tree, errors
+from . import _cuda, _gather, _group, _memory, _native, _restore, _shard, _torch, errors
+
+_STAGING_USUAL = 64 << 20  # the library's default, which is taken at the start
 
 
 class Checkpointer:
@@ -37,7 +39,8 @@ class Checkpointer:
 
     every: steps between saves, or "auto": as often as `overhead` (share of the time) allows, towards the
     optimum for `mtbf` seconds between failures. keep: durable steps kept. in_flight: saves under way at once;
-    when there are so many, on_full "wait" or "skip". tolerate: failed saves in a row that are only told by
+    when there are so many, on_full "wait" or "skip". staging: bytes of memory for copies, at most; None: what
+    the state needs, at most a quarter of the memory available. tolerate: failed saves in a row only told by
     status(). grace: seconds that a save after one of `signals` may take. rng: the generators of torch, numpy
     and Python too. debug: hashes find tensors that were changed before they were captured (slow).
     from_scratch: step 0 although steps are stored.
@@ -46,7 +49,8 @@ class Checkpointer:
 
     def __init__(self, path: str | os.PathLike[str], *, every: int | str = "auto", overhead: float = 0.03,
                  keep: int = 1, in_flight: int = 2, mtbf: float | None = None, on_full: str = "wait",
-                 tolerate: int = 0, grace: float = 30.0, signals: Sequence[int] = (signal.SIGTERM,),
+                 staging: int | None = None, tolerate: int = 0, grace: float = 30.0,
+                 signals: Sequence[int] = (signal.SIGTERM,),
                  rng: bool = True, debug: bool = False, from_scratch: bool = False,
                  **objects: Any) -> None:
         if every != "auto" and (not isinstance(every, int) or every < 1):
@@ -61,16 +65,19 @@ class Checkpointer:
         self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch
         self._pid, self._closed, self._resumed = os.getpid(), False, False
         self._step = self._saved = self._last_id = 0
-        self._signature: tuple[Any, ...] = ()
+        self._devices = _cuda.Devices()
+        self._gatherer = _gather.Gatherer(self._states, rank=self._group.rank, world=self._group.size,
+                                          rng=rng, memory_of=self._devices.memory)
         self._handle = 0
-        self._held: list[torch.Tensor] = []
+        self._declared: list[_native.Tensor] | None = None
         self._hashes: list[tuple[str, torch.Tensor, bytes]] = []
         self._notice: int | None = None
-        self._devices = _cuda.Devices()
+        staging_bytes, staging_max_bytes = _staging(staging, self._group.size)
         self._ckpt = _native.Ckpt(
             self._path, rank=self._group.rank, rank_count=self._group.size, start=self._group.start,
             every=0 if every == "auto" else int(every), overhead=overhead, mtbf_s=mtbf or 0.0,
-            in_flight=in_flight, keep=keep, full="block" if on_full == "wait" else "skip", tolerate=tolerate)
+            in_flight=in_flight, keep=keep, full="block" if on_full == "wait" else "skip", tolerate=tolerate,
+            staging_bytes=staging_bytes, staging_max_bytes=staging_max_bytes)
         self._hooks = [self._hook(s.optimizer) for s in self._states if isinstance(s, _torch.OptimizerState)]
         self._handlers: dict[int, Any] = {}
         self._catch(signals)
@@ -150,7 +157,7 @@ class Checkpointer:
         try:
             self._ckpt.close(timeout)
         finally:
-            self._held.clear()
+            self._gatherer.release()
             self._devices.close()
 
     # ---- Saving ----
@@ -207,62 +214,27 @@ class Checkpointer:
 
     def _begin(self) -> bool:
         self.fence()
-        entries, blob = self._collect()
-        tensors, held = self._pieces(entries)
-        signature = tuple(t if t.strides else t._replace(address=0) for t in tensors)
-        if signature != self._signature:
-            self._handle, self._signature = self._ckpt.declare(tensors), signature
-        if self._debug:
-            self._hashes = [(e.name, e.tensor, _digest(e.tensor)) for e in entries if e.late]
+        found = self._gatherer.gather(self._step)
+        if found.tensors is not self._declared:
+            self._handle, self._declared = self._ckpt.declare(found.tensors), found.tensors
+        hashes = [(name, tensor, _digest(tensor)) for name, tensor in found.late] if self._debug else []
         self._devices.follow()
         saved = self._ckpt.save(self._handle, self._step, unit=self._group.rank, unit_count=self._group.size,
-                                blob=blob, addresses=[t.address for t in tensors])
+                                blob=found.blob, addresses=found.addresses)
         if not saved:
-            self._hashes = []
+            self._gatherer.release()
             return False
-        self._held, self._saved, self._last_id = held, self._step, saved
+        self._hashes, self._saved, self._last_id = hashes, self._step, saved
         if not self._hooks:
             self.fence()
         return True
-
-    def _collect(self) -> tuple[list[_torch.Entry], bytes]:
-        entries: list[_torch.Entry] = []
-        objects = {}
-        for state in self._states:
-            some, body = state.collect()
-            entries += some
-            objects[state.key] = {"kind": state.kind, **body}
-        return entries, _tree.blob(self._step, objects, rank=self._group.rank, world=self._group.size,
-                                   torch=str(torch.__version__), rng=_torch.rng_get() if self._rng else None)
-
-    def _pieces(self, entries: list[_torch.Entry]) -> tuple[list[_native.Tensor], list[torch.Tensor]]:
-        """As the library takes them, and the memory that has to stay until it was captured."""
-        tensors, held = [], []
-        for entry in entries:
-            kind = _torch.dtype_name(entry.tensor, entry.name)
-            share = self._group.rank, self._group.size
-            if not entry.late and not hasattr(entry.tensor, "placements"):
-                if share[0] > 0:
-                    # buffers may differ between ranks: rank 0's count, as for DistributedDataParallel
-                    continue
-                share = 0, 1
-            for piece in _shard.mine(entry.name, entry.tensor, *share):
-                memory = self._devices.memory(piece.view) if entry.late else 0
-                source = piece.view if memory else _still(piece.view, entry.late)
-                held.append(source)
-                shape = tuple(entry.tensor.shape)
-                box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
-                tensors.append(_native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0],
-                                              extent=box[1], address=source.data_ptr(),
-                                              strides=_shard.strides(source), memory=memory))
-        return tensors, held
 
     def fence(self) -> None:
         """Wait until everything that is being saved may be changed; a hook calls it before opt.step().
         Diverged (debug): a tensor was changed before, by name."""
         self._check()
         self._ckpt.fence(None)
-        self._held = []
+        self._gatherer.release()
         hashes, self._hashes = self._hashes, []
         changed = [name for name, tensor, before in hashes if _digest(tensor) != before]
         if changed:
@@ -315,11 +287,14 @@ class Checkpointer:
         return self._step
 
 
-def _still(view: torch.Tensor, late: bool) -> torch.Tensor:
-    """Memory of the processor with what is in `view` now: a dense copy, unless it may be captured `late`."""
-    if late and _shard.is_readable(view):
-        return view
-    return view.to("cpu", copy=True).contiguous().resolve_conj().resolve_neg()
+def _staging(wanted: int | None, ranks: int) -> tuple[int, int]:
+    """Memory for copies: what is taken at the start (0: the library's default), and the most."""
+    if wanted is None:
+        here = os.environ.get("LOCAL_WORLD_SIZE", "")  # of torchrun: the ranks on this machine
+        return 0, _memory.for_copies(int(here) if here.isdecimal() else ranks)
+    if not isinstance(wanted, int) or wanted < 4096:
+        raise errors.Argument(f"staging is {wanted!r}: wanted a number of bytes, 4096 or more, or None")
+    return min(wanted, _STAGING_USUAL), wanted
 
 
 def _digest(tensor: torch.Tensor) -> bytes:

@@ -128,9 +128,22 @@ class Loop(Base):
             with self.assertRaisesRegex(errors.Diverged, "step 1 .*: model/bias[.]"):
                 opt.step()
 
+    def test_memory_for_copies_holds_the_state_or_what_is_allowed(self) -> None:
+        model = nn.Linear(4096, 4200)
+        size = sum(p.numel() * p.element_size() for p in model.parameters())
+        mib = 1 << 20
+        for staging, least, most in ((None, size, 2 * size), (mib, mib, mib), (65 * mib, 64 * mib, 65 * mib)):
+            path = f"{self.path}.{staging}"
+            with pawl.Checkpointer(path, model=model, every=1, staging=staging) as ckpt:
+                ckpt.step()
+                ckpt.wait()
+                had = ckpt.status()["staging_bytes"]
+                self.assertTrue(least <= had <= most, f"wanted {least} to {most} bytes of memory, had {had}")
+
     def test_wrong_calls_say_what_to_do(self) -> None:
         model = nn.Linear(2, 2)
-        wrong: list[dict[str, Any]] = [{"every": 0}, {"every": "often"}, {"on_full": "explode"}]
+        wrong: list[dict[str, Any]] = [{"every": 0}, {"every": "often"}, {"on_full": "explode"},
+                                       {"staging": 100}, {"staging": "all"}]
         for options in wrong:
             with self.assertRaises(errors.Argument):
                 pawl.Checkpointer(self.path, model=model, **options)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from pawl import _abi, errors
+from pawl import _abi, _train_abi, errors
 from pawl._native import Ckpt, Reader, Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +52,7 @@ class Layout(unittest.TestCase):
         if compiler is None:
             self.skipTest("no C compiler")
         lines, wanted = [], []
-        for name, struct in _abi.STRUCTS.items():
+        for name, struct in {**_abi.STRUCTS, **_train_abi.STRUCTS}.items():
             lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
             wanted.append(f"{name} {ctypes.sizeof(struct)}")
             for field, *_ in struct._fields_:
@@ -60,7 +60,7 @@ class Layout(unittest.TestCase):
                 lines.append(f'printf("{name}.{field} %zu %zu\\n", offsetof(struct {name}, {field}), '
                              f'sizeof(((struct {name} *)0)->{field}));')
                 wanted.append(f"{name}.{field} {at.offset} {at.size}")
-        source = ("#include <stdio.h>\n#include <pawl/ckpt.h>\n"
+        source = ("#include <stdio.h>\n#include <pawl/ckpt.h>\n#include <pawl/engine.h>\n"
                   f"int main(void) {{ {' '.join(lines)} return 0; }}\n")
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "a.c").write_text(source, encoding="utf-8")
@@ -79,6 +79,7 @@ class Errors(Folder):
         wanted = {name: (after, int(code)) for name, after, code in DEFINITION.findall(text) if name != "OK"}
         had = {kind.code: (kind.next, kind.exit_code) for kind in errors.Error.__subclasses__()}
         self.assertEqual(had, wanted)
+        self.assertEqual(list(_train_abi.CODES), [name for name, *_ in DEFINITION.findall(text)])
         for kind in errors.Error.__subclasses__():
             self.assertEqual(kind.__name__, "".join(part.capitalize() for part in kind.code.split("_")))
 
