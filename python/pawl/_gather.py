@@ -11,6 +11,7 @@ in tests/python/gather_test.py."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from . import _native, _shard, _torch, _tree
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 Walk = list[tuple[Any, Any]]
+MemoryOf = Callable[[torch.Tensor], int]
 # What keeps a tensor's memory, for least; PyTorch 1 has only the tensor itself.
 _memory_of: Any = getattr(torch.Tensor, "untyped_storage", torch.Tensor.detach)
 
@@ -89,8 +91,8 @@ class _Changed(Exception):
 class _Part:
     """What one state gave at the last save."""
 
-    def __init__(self, state: _torch.State, rank: int, world: int) -> None:
-        self.state, self._rank, self._world = state, rank, world
+    def __init__(self, state: _torch.State, rank: int, world: int, memory_of: MemoryOf) -> None:
+        self.state, self._rank, self._world, self._memory_of = state, rank, world, memory_of
         self.tensors: list[_native.Tensor] = []
         self.addresses: list[int] = []
         self.held: list[Any] = []
@@ -142,12 +144,13 @@ class _Part:
         for entry in entries:
             kind = _torch.dtype_name(entry.tensor, entry.name)
             for piece in self._cut(entry.name, entry.tensor, entry.late):
-                source = still(piece.view, entry.late)
+                memory = self._memory_of(piece.view) if entry.late else 0
+                source = piece.view if memory else still(piece.view, entry.late)
                 if source.data_ptr() != piece.view.data_ptr():
                     copied.append((len(tensors), entry))
                 self.held.append(source)
                 self.addresses.append(source.data_ptr())
-                tensors.append(_as_told(entry, kind, piece, source))
+                tensors.append(_as_told(entry, kind, piece, source)._replace(memory=memory))
         if tensors != self.tensors:
             self.tensors = tensors
         self.text = _tree.Text(_tree.dumps({"kind": self.state.kind, **body}))
@@ -188,8 +191,10 @@ def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece, source: torch.
 class Gatherer:
     """Of one Checkpointer; used by its thread."""
 
-    def __init__(self, states: list[_torch.State], *, rank: int, world: int, rng: bool) -> None:
-        self._parts = [_Part(state, rank, world) for state in states]
+    def __init__(self, states: list[_torch.State], *, rank: int, world: int, rng: bool,
+                 memory_of: MemoryOf = lambda _: 0) -> None:
+        """memory_of: address of the kind of memory that a tensor is captured from late; 0: the processor's."""
+        self._parts = [_Part(state, rank, world, memory_of) for state in states]
         self._rank, self._world, self._rng = rank, world, rng
         self._tensors: list[_native.Tensor] = []
         self._lists: list[list[_native.Tensor]] = []  # of the parts, as they were joined
