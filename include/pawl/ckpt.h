@@ -170,9 +170,9 @@ pawl_code pawl_ckpt_unit_blob(const struct pawl_ckpt *c, uint32_t unit, const vo
 uint64_t pawl_ckpt_stored_step(const struct pawl_ckpt *c);
 /* Instead of pawl_ckpt_resume, for callers that learn from what is stored which memory they need: they read a
  * step with a reader (below), and then go on from it: `step` of start `incarnation`, as the reader lists it.
- * Several ranks: all of them from the same step, and none before all have read it, since it may be overwritten
- * then. 0: nothing was ever saved; CORRUPT when something was. NOT_FOUND: the step is not complete, or marked
- * bad. ARGUMENT: step 0 although steps are stored. */
+ * Several ranks: all of them from the same step, and none before all have read it, since it may be
+ * overwritten then. 0: nothing was ever saved; CORRUPT when something was. NOT_FOUND: the step is not
+ * complete, or marked bad. ARGUMENT: step 0 although steps are stored. */
 pawl_code pawl_ckpt_resume_from(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation,
                                 struct pawl_error *e);
 /* What a reader found damaged: told as event FAILED, and marked in the run's folder, so that no resume takes
@@ -274,7 +274,8 @@ const char *pawl_ckpt_reader_problem(const struct pawl_ckpt_reader *r,
                                      uint32_t index); /* null past the end */
 /* Place of the newest complete step that is not marked bad; UINT32_MAX: none. */
 uint32_t pawl_ckpt_reader_newest(const struct pawl_ckpt_reader *r);
-/* From now on this reader takes the step for one that is marked bad. ARGUMENT: there is no such step; MEMORY. */
+/* From now on this reader takes the step for one that is marked bad. ARGUMENT: there is no such step; MEMORY.
+ */
 pawl_code pawl_ckpt_reader_pass_over(struct pawl_ckpt_reader *r, uint32_t index, struct pawl_error *e);
 /* The tensors of a step: name, type and global shape; pointers into the reader. */
 uint32_t pawl_ckpt_reader_tensor_count(const struct pawl_ckpt_reader *r, uint32_t index);

@@ -24,7 +24,8 @@ _memory_of: Any = getattr(torch.Tensor, "untyped_storage", torch.Tensor.detach)
 
 
 class Found(NamedTuple):
-    tensors: list[_native.Tensor]  # that of the last time where all but addresses are equal; address 0
+    # That of the last time where all is equal; addresses are 0, but for strided ones, which are declared with them.
+    tensors: list[_native.Tensor]
     addresses: list[int]  # of the memory of each
     held: list[Any]  # has to live until that was captured
     blob: bytes
@@ -156,7 +157,7 @@ class _Part:
                     copied.append((len(tensors), entry))
                 self.held.append(source)
                 self.addresses.append(source.data_ptr())
-                tensors.append(_as_told(entry, kind, piece, _shard.strides(source)))
+                tensors.append(_as_told(entry, kind, piece, source))
         if tensors != self.tensors:
             self.tensors = tensors
         self.text = _tree.Text(_tree.dumps({"kind": self.state.kind, **body}))
@@ -185,12 +186,11 @@ class _Part:
         self._known = _know(walk)
 
 
-def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece,
-             strides: tuple[int, ...] | None) -> _native.Tensor:
-    shape = tuple(entry.tensor.shape)
+def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece, source: torch.Tensor) -> _native.Tensor:
+    shape, strides = tuple(entry.tensor.shape), _shard.strides(source)
     box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
-    return _native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0], extent=box[1], address=0,
-                          strides=strides)
+    return _native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0], extent=box[1],
+                          address=0 if strides is None else source.data_ptr(), strides=strides)
 
 
 class Gatherer:
