@@ -187,10 +187,12 @@ class _Part:
 
 
 def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece, source: torch.Tensor) -> _native.Tensor:
-    shape, strides = tuple(entry.tensor.shape), _shard.strides(source)
+    """Without its address, which each save tells, but for memory with strides: that is declared where it is."""
+    strides = _shard.strides(source)
+    shape = tuple(entry.tensor.shape)
     box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
     return _native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0], extent=box[1],
-                          address=0 if strides is None else source.data_ptr(), strides=strides)
+                          address=source.data_ptr() if strides else 0, strides=strides)
 
 
 class Gatherer:
@@ -218,6 +220,10 @@ class Gatherer:
     def entries(self) -> list[_torch.Entry]:
         """What the last gather() found, by name; after release() nothing."""
         return [entry for part in self._parts for entry in part.entries()]
+
+    def holds(self) -> bool:
+        """Is memory of the last save kept?"""
+        return any(part.held for part in self._parts)
 
     def release(self) -> None:
         """The memory of the last save need not be kept any longer."""

@@ -4,7 +4,8 @@
  * the same time: straight into the caller's memory where a chunk goes there as one aligned piece, else into a
  * line, from which its bytes are copied. Lines are bounded in number and memory; verified ones are kept for
  * calls to come. Memory of another kind is filled by its own copies, from lines. A damaged chunk is listed as
- * a problem and replaced from other sources; see set_cover.c. */
+ * a problem and replaced from other sources; see set_cover.c. What the page cache has is taken from there,
+ * but the device has the last word: a cached chunk that does not match is read again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +156,8 @@ static bool from_cache(struct fetch *f, struct set_line *l) {
     const struct slot_chunk *chunk = &part->info.chunks[l->chunk];
     bool verifies = f->call->uses[l->job].piece == SET_NO_PIECE; /* the device is what is in question */
     if (verifies || part->info.sums == NULL ||                   /* nothing would tell that it is old */
-        !store_read_cached(part->file, part->info.header.data_offset + chunk->offset, l->target, chunk->bytes))
+        !store_read_cached(part->file, part->info.header.data_offset + chunk->offset, l->target,
+                           chunk->bytes))
         return false;
     l->cached = true;
     l->state = LINE_READ;

@@ -63,10 +63,11 @@ static inline void fetch_stop(struct fetch *f, pawl_code code) {
 size_t fetch_uses_end(const struct set_call *call, size_t first);
 /* Where the whole chunk goes as it is, all its pieces side by side; null: it has to be taken apart. */
 uint8_t *fetch_direct_target(const struct fetch *f, size_t first, const struct slot_chunk *chunk);
-/* Hands out what is wanted of the line's verified chunk, whose first use is `first`; copies into other memory may still be under way then. */
+/* Hands out what is wanted of the line's verified chunk, whose first use is `first`; copies into other memory
+ * may still be under way then. */
 void fetch_deliver(struct fetch *f, struct set_line *l, size_t first);
-/* The same for the line's own job from any thread, where all of it goes into the process's own memory; false: it does not, and nothing
- * was done. */
+/* The same for the line's own job from any thread, where all of it goes into the process's own memory; false:
+ * it does not, and nothing was done. */
 bool fetch_deliver_plain(const struct set_call *call, const struct set_line *l);
 /* Takes back copies that have ended; waits for the first when `wait`. */
 void fetch_collect_copies(struct fetch *f, bool wait);

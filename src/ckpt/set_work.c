@@ -1,8 +1,8 @@
-/* Threads that verify chunks and copy them to their targets, beside the owner, who reads. Checksums, copies and
- * above all the first touch of fresh memory cost more time than a fast device needs to read.
+/* Threads that verify chunks and copy them to their targets, beside the owner, who reads. Checksums, copies
+ * and above all the first touch of fresh memory cost more time than a fast device needs to read.
  *
- * A line that was handed over belongs to the threads until it is taken back. What they read besides (the call,
- * the set's parts) the owner changes only after fetch_work_quiesce. */
+ * A line that was handed over belongs to the threads until it is taken back. What they read besides (the
+ * call, the set's parts) the owner changes only after fetch_work_quiesce. */
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -51,8 +51,7 @@ static void start(struct fetch *f, uint32_t count) {
     sigset_t all, before;
     sigfillset(&all);
     if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return;
-    while (w->thread_count < count &&
-           pthread_create(&w->threads[w->thread_count], NULL, thread_main, f) == 0)
+    while (w->thread_count < count && pthread_create(&w->threads[w->thread_count], NULL, thread_main, f) == 0)
         w->thread_count++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

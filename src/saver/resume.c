@@ -266,7 +266,8 @@ static pawl_code check_usable(const struct pawl_ckpt *c, const struct ckpt_set *
     }
     if (found && !bad) return PAWL_OK;
     return error_set(e, PAWL_NOT_FOUND, 0, "%.500s: step %" PRIu64 " of start %" PRIu64 " is %s",
-                     c->options.path, step, incarnation, found ? "marked bad" : "not stored, or not complete");
+                     c->options.path, step, incarnation,
+                     found ? "marked bad" : "not stored, or not complete");
 }
 
 static pawl_code check_stored(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation,
@@ -289,9 +290,10 @@ pawl_code pawl_ckpt_resume_from(struct pawl_ckpt *c, uint64_t step, uint64_t inc
     pawl_code code = check_unsettled(c, "resume", e);
     if (code == PAWL_OK && step == 0) code = check_no_loss(c, e);
     if (code == PAWL_OK && step == 0 && c->stored_step != 0)
-        code = error_set(e, PAWL_ARGUMENT, 0,
-                         "resume from nothing: step %" PRIu64 " is stored; pawl_ckpt_from_scratch begins anew",
-                         c->stored_step);
+        code =
+            error_set(e, PAWL_ARGUMENT, 0,
+                      "resume from nothing: step %" PRIu64 " is stored; pawl_ckpt_from_scratch begins anew",
+                      c->stored_step);
     if (code == PAWL_OK && step != 0) code = check_stored(c, step, incarnation, e);
     return code == PAWL_OK ? settle(c, step, e) : code;
 }

@@ -1,8 +1,8 @@
 """Programs that a test runs in processes of their own, without importing torch anew in each of them.
 
-A test that ends with `forked.main()` forks a server before anything else was done. `run(function, ...)` has the server
-fork a child that calls the function and then ends as every Python program does: exit handlers run, an exception is
-printed, SystemExit has its code. Not a test itself; used by those beside it."""
+A test that ends with `forked.main()` forks a server before anything else was done. `run(function, ...)` has
+the server fork a child that calls the function and then ends as every Python program does: exit handlers run,
+an exception is printed, SystemExit has its code. Not a test itself; used by those beside it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-/* Large reads, which threads verify and hand out: whole in spite of damage where there is a copy, and an error
- * that names it where there is none. What the page cache holds is read from there. */
+/* Large reads, which threads verify and hand out: whole in spite of damage where there is a copy, and an
+ * error that names it where there is none. What the page cache holds is read from there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
