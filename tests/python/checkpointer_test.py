@@ -129,8 +129,9 @@ class Loop(Base):
                 opt.step()
 
     def test_parameters_that_are_not_contiguous_may_move(self) -> None:
-        def make() -> tuple[nn.Module, torch.optim.Optimizer]:
-            model = nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last)
+        def make() -> tuple[nn.Conv2d, torch.optim.Optimizer]:
+            model = nn.Conv2d(4, 6, 3)
+            model.weight.data = model.weight.data.to(memory_format=torch.channels_last)
             return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
         model, opt = make()
