@@ -26,11 +26,11 @@ _memory_of: Any = getattr(torch.Tensor, "untyped_storage", torch.Tensor.detach)
 
 
 class Found(NamedTuple):
-    tensors: list[_native.Tensor]  # that of the last time where all but addresses are equal; address 0
+    # That of the last time where all is equal; addresses are 0, but for strided ones, which are declared with them.
+    tensors: list[_native.Tensor]
     addresses: list[int]  # of the memory of each
     held: list[Any]  # has to live until that was captured
     blob: bytes
-    late: list[tuple[str, torch.Tensor]]  # what is captured after the save was called
 
 
 def still(view: torch.Tensor, late: bool) -> torch.Tensor:
@@ -96,12 +96,13 @@ class _Part:
         self.tensors: list[_native.Tensor] = []
         self.addresses: list[int] = []
         self.held: list[Any] = []
-        self.late: list[tuple[str, torch.Tensor]] = []
         self.text = _tree.Text()
         self._known: list[tuple[Any, Any]] | None = None
         # Tensors whose memory is a copy: number, place in the walk, late.
         self._copied: list[tuple[int, int, bool]] = []
-        self._late: list[tuple[str, int]] = []  # name, place in the walk
+        self._entries: list[_torch.Entry] = []  # as they were collected; empty: as `_placed` says of the walk
+        self._walk: Walk = []
+        self._placed: list[tuple[str, int, bool]] = []  # name, place in the walk, late
         self._names: list[list[str]] = []  # of an optimizer's parameters
         self._state_text = ""
 
@@ -123,7 +124,7 @@ class _Part:
             source = still(self._cut(self.tensors[number].name, walk[place][1], late)[0].view, late)
             self.addresses[number] = source.data_ptr()
             self.held.append(source)
-        self.late = [(name, walk[place][1]) for name, place in self._late]
+        self._entries, self._walk = [], walk
         return True
 
     def _optimizer_text(self, state: _torch.OptimizerState) -> _tree.Text:
@@ -134,13 +135,22 @@ class _Part:
         return _tree.Text(f'{{"kind": "{state.kind}", "class": {json.dumps(type(state.optimizer).__name__)}, '
                           f'"groups": {_tree.dumps(groups)}, "state": {self._state_text}}}')
 
+    def entries(self) -> list[_torch.Entry]:
+        """All tensors of the last look; not after release()."""
+        if self._entries or not self._walk:
+            return self._entries
+        return [_torch.Entry(name, self._walk[place][1], late) for name, place, late in self._placed]
+
+    def release(self) -> None:
+        self.held, self._entries, self._walk = [], [], []
+
     # ---- Anew ----
 
     def _anew(self, walk: Walk | None) -> None:
         entries, body = self.state.collect()
         tensors: list[_native.Tensor] = []
         self.addresses, self.held, self._copied, copied = [], [], [], []
-        self.late = [(e.name, e.tensor) for e in entries if e.late]
+        self._entries = entries
         for entry in entries:
             kind = _torch.dtype_name(entry.tensor, entry.name)
             for piece in self._cut(entry.name, entry.tensor, entry.late):
@@ -172,7 +182,7 @@ class _Part:
         if body.get("extra") or not all(id(e.tensor) in places for e in entries):
             return
         self._copied = [(number, places[id(e.tensor)], e.late) for number, e in copied]
-        self._late = [(e.name, places[id(e.tensor)]) for e in entries if e.late]
+        self._placed = [(e.name, places[id(e.tensor)], e.late) for e in entries]
         if isinstance(self.state, _torch.OptimizerState):
             self._names = [group["params"] for group in body["groups"]]
             self._state_text = _tree.dumps(body["state"])
@@ -210,8 +220,11 @@ class Gatherer:
                           world=self._world, torch=str(torch.__version__),
                           rng=_torch.rng_get() if self._rng else None)
         return Found(self._tensors, [a for part in self._parts for a in part.addresses],
-                     [h for part in self._parts for h in part.held], blob,
-                     [pair for part in self._parts for pair in part.late])
+                     [h for part in self._parts for h in part.held], blob)
+
+    def entries(self) -> list[_torch.Entry]:
+        """What the last gather() found, by name; after release() nothing."""
+        return [entry for part in self._parts for entry in part.entries()]
 
     def holds(self) -> bool:
         """Is memory of the last save kept?"""
@@ -220,4 +233,4 @@ class Gatherer:
     def release(self) -> None:
         """The memory of the last save need not be kept any longer."""
         for part in self._parts:
-            part.held, part.late = [], []
+            part.release()

@@ -217,7 +217,8 @@ class Checkpointer:
         found = self._gatherer.gather(self._step)
         if found.tensors is not self._declared:
             self._handle, self._declared = self._ckpt.declare(found.tensors), found.tensors
-        hashes = [(name, tensor, _digest(tensor)) for name, tensor in found.late] if self._debug else []
+        late = [e for e in self._gatherer.entries() if e.late] if self._debug else []
+        hashes = [(e.name, e.tensor, _digest(e.tensor)) for e in late]
         self._devices.follow()
         saved = self._ckpt.save(self._handle, self._step, unit=self._group.rank, unit_count=self._group.size,
                                 blob=found.blob, addresses=found.addresses)
