@@ -201,25 +201,10 @@ class Torch(RunCase):  # type: ignore[misc]
         self.assertLessEqual(len(self.events(folder, "worker_failed")), 4)
 
     def test_the_example_runs_as_it_is_printed(self) -> None:
-        options = json.dumps({"text": str(self.text)})
-        done = subprocess.run(
-            [
-                PAWL,
-                "train",
-                "examples/python/pipeline.yaml",
-                "--steps",
-                "3",
-                "--json",
-                "--set",
-                f"run.dir={self.root}/example",
-                "--set",
-                f"torch.options={options}",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            cwd=ROOT,
-        )
+        words = ["--json", "--steps", "3", "--set", f"run.dir={self.root}/example"]
+        words += ["--set", "torch.options=" + json.dumps({"text": str(self.text)})]
+        command = [PAWL, "train", "examples/python/pipeline.yaml", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, cwd=ROOT)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["final_step"], 3)
 
