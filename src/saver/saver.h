@@ -127,7 +127,7 @@ struct pawl_ckpt {
     struct ckpt *engine;
     uint32_t engine_in_flight;
     uint64_t engine_resume, engine_staging_bytes; /* as asked for */
-    bool anew, engine_anew; /* from scratch */
+    bool anew, engine_anew;                       /* from scratch */
     struct group *group;
     uint64_t incarnation;
 
