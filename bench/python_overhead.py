@@ -2,7 +2,7 @@
 the interpreter's lock all the time, while a save is under way and without.
 
     python bench/python_overhead.py BUILD_DIR [--millions 16] [--step-ms 1] [--steps 300] [--saves 4]
-                                    [--rounds 7] [--ways a,b] [--folder DIR] [--quick]
+                                    [--rounds 5] [--ways a,b] [--folder DIR] [--quick]
 
 The state is that of bench/python_save.py; nothing trains it, so no fence is waited for. In a round each way
 that saves in the background, in another order each time, has a stretch of --saves saves, each begun when the
@@ -127,7 +127,7 @@ def arguments():
     parser.add_argument("--step-ms", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=300, help="of a plain stretch")
     parser.add_argument("--saves", type=int, default=4, help="of a stretch with saves")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ways", type=lambda text: text.split(","), default=WAYS)
     parser.add_argument("--folder", help="on the disk to measure; default: the build folder")
     parser.add_argument("--quick", action="store_true", help="4 M parameters, 2 rounds: shows that it works")

@@ -1,14 +1,14 @@
 """What saving costs a PyTorch training: the slowdown of the loop of examples/python/gpt.py when it saves
 every 10 steps and every step, by pawl.Checkpointer and by others, interleaved in one process.
 
-    python bench/python_save.py BUILD_DIR [--millions 10,50] [--batch 4,2] [--intervals 10,1] [--ways a,b]
-                                [--rounds 3] [--cycles 10] [--threads 1] [--folder DIR] [--quick]
+    python bench/python_save.py BUILD_DIR [--millions 10,50] [--batch 2,1] [--intervals 10,1] [--ways a,b]
+                                [--rounds 4,2] [--cycles 6] [--threads 1] [--folder DIR] [--quick]
 
 Every way holds its own files and all save the same model and optimizer, which go on training; all have saved
 before the first round. A round has, in another order each time, a stretch of each way and plain stretches
 without saves between them; slowdown is the time of a step in a stretch over that in the plain stretches
 before and after it. A stretch is whole cycles of a save and the steps to the next one. At an interval of 1 it
-has --cycles of them after three that are not counted, so that whoever is too slow is held up by his own
+has --cycles of them after two that are not counted, so that whoever is too slow is held up by his own
 saves; at longer intervals it is one cycle, and ends when its save is durable. blocked: what the loop stood
 still per save, in the call and before the optimizer's step.
 
@@ -32,7 +32,8 @@ from kit import report
 
 WANTED = {10: 1.02, 1: 1.05}
 SHARE_MAX = 0.5  # of the device, at which "bandwidth allows": beyond it saves wait for each other's writes
-WARM_SAVES = 3
+WARM_SAVES = 2  # as many as pawl has under way at once by default
+PLAIN_STEPS = 4
 
 
 def raw_rate(folder, total, piece=4 << 20, writers=4):
@@ -66,10 +67,10 @@ def raw_rate(folder, total, piece=4 << 20, writers=4):
 
 
 class Bench:
-    def __init__(self, options, millions, batch, folder):
+    def __init__(self, options, number, folder):
         from kit import savers, train
-        self.options, self.folder = options, folder
-        self.training = train.Training(millions, batch)
+        self.options, self.folder, self.rounds = options, folder, options.rounds[number]
+        self.training = train.Training(options.millions[number], options.batch[number])
         self.names = options.ways or savers.available()
         self.ways, self.steps = {}, {}
         for interval in options.intervals:
@@ -89,9 +90,9 @@ class Bench:
     def cycles(self, interval):
         return self.options.cycles if interval == 1 else 1
 
-    def plain(self, interval):
+    def plain(self):
         """Seconds of each step without saves."""
-        return [self.training.step(None)[0] for _ in range(self.cycles(interval) * interval)]
+        return [self.training.step(None)[0] for _ in range(PLAIN_STEPS)]
 
     def cycle(self, key, interval):
         """A save and the steps that follow it: (seconds of all, seconds blocked)."""
@@ -129,12 +130,12 @@ class Bench:
 
     def round(self, interval, order):
         """{way: what its stretch took, with `slowdown`}, and the plain steps' median."""
-        out, before = {}, self.plain(interval)
+        out, before = {}, self.plain()
         every = list(before)
         for name in order:
             os.sync()
             found = self.stretch(name, interval)
-            after = self.plain(interval)
+            after = self.plain()
             every += after
             out[name] = {**found, "slowdown": found["step_s"] / statistics.mean(before + after)}
             before = after
@@ -146,7 +147,7 @@ class Bench:
         results = {i: {n: [] for n in self.names} for i in self.options.intervals}
         plain = {i: [] for i in self.options.intervals}
         self.warm()
-        for _ in range(self.options.rounds):
+        for _ in range(self.rounds):
             rates.append(raw_rate(self.folder, self.raw_bytes()))
             for interval in self.options.intervals:
                 found, step = self.round(interval, draw.sample(self.names, len(self.names)))
@@ -195,20 +196,21 @@ def arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--millions", type=numbers, default=[10, 50], help="parameters of each model")
-    parser.add_argument("--batch", type=numbers, default=[4, 2],
+    parser.add_argument("--batch", type=numbers, default=[2, 1],
                         help="sequences of 128 tokens a step, for each model")
     parser.add_argument("--intervals", type=numbers, default=[10, 1])
     parser.add_argument("--ways", type=lambda text: text.split(","), help="default: all that are installed")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cycles", type=int, default=10, help="saves of a stretch that saves every step")
+    parser.add_argument("--rounds", type=numbers, default=[4, 2], help="for each model")
+    parser.add_argument("--cycles", type=int, default=6, help="saves of a stretch that saves every step")
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch; saving has the other cores")
     parser.add_argument("--folder", help="on the disk to measure; default: the build folder")
     parser.add_argument("--quick", action="store_true", help="1 M parameters, 1 round: shows that it works")
     options = parser.parse_args()
     if options.quick:
-        options.millions, options.batch, options.rounds, options.cycles = [1], [1], 1, 3
-    if len(options.batch) != len(options.millions) or min(options.intervals) < 1 or options.cycles < 1:
-        parser.error("--batch has a number for each of --millions; --intervals and --cycles are 1 or more")
+        options.millions, options.batch, options.rounds, options.cycles = [1], [1], [1], 3
+    lists = options.millions, options.batch, options.rounds
+    if len({len(numbers) for numbers in lists}) > 1 or min(*map(min, lists), *options.intervals, options.cycles) < 1:
+        parser.error("--batch and --rounds have a number for each of --millions; all numbers are 1 or more")
     return options
 
 
@@ -225,10 +227,10 @@ def main():
     logging.disable(logging.WARNING)  # accelerate tells at each save that a weight is tied
     torch.set_num_threads(options.threads)
     watch = report.Watch()
-    for millions, batch in zip(options.millions, options.batch):
+    for number in range(len(options.millions)):
         with report.scratch(options.folder or options.build, "python_save") as folder:
             report.emit(bench="python_save", machine=report.machine(folder), torch=torch.__version__)
-            bench = Bench(options, millions, batch, folder)
+            bench = Bench(options, number, folder)
             results, plain, rates = bench.run()
             bench.close()
         for interval in options.intervals:

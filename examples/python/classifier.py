@@ -1,4 +1,4 @@
-"""An image classifier that goes on after any kill: python examples/python/classifier.py --run DIR
+"""An image classifier that goes on after any kill: python examples/python/classifier.py --folder DIR
 
 The images are drawn: discs, squares, triangles and crosses of any place and size under noise, made of their
 index, so that nothing has to be downloaded. Every line that has to do with pawl says so. Tested in
@@ -43,7 +43,7 @@ def network() -> nn.Module:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--run", required=True, help="directory of the checkpoints")
+    parser.add_argument("--folder", required=True, help="directory of the checkpoints")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--workers", type=int, default=0, help="of the DataLoader")
     options = parser.parse_args()
@@ -55,7 +55,7 @@ def main() -> None:
     data = Shapes()
     batches = Sampler(len(data), 32, seed=1)  # pawl: knows where it is in the data
     loader = Loader(DataLoader(data, num_workers=options.workers, batch_sampler=batches))  # pawl
-    with pawl.Checkpointer(options.run, model=model, optimizer=opt, scheduler=sched, sampler=loader,
+    with pawl.Checkpointer(options.folder, model=model, optimizer=opt, scheduler=sched, sampler=loader,
                            every=10) as ckpt:  # pawl
         for step, (images, kinds) in zip(ckpt.steps(options.steps), loader):  # pawl: resumes, counts, saves
             logits = model(images)

@@ -1,4 +1,4 @@
-"""A small GPT on the bytes of a text, in plain PyTorch: python examples/python/gpt.py --text FILE --run DIR
+"""A small GPT on the bytes of a text: python examples/python/gpt.py --text FILE --folder DIR
 
 It goes on after any kill with the losses that it would have had. Every line that has to do with pawl says so.
 Tested in tests/python/examples_test.py.
@@ -65,7 +65,7 @@ class GPT(nn.Module):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", required=True, help="what is learned: any file")
-    parser.add_argument("--run", required=True, help="directory of the checkpoints")
+    parser.add_argument("--folder", required=True, help="directory of the checkpoints")
     parser.add_argument("--steps", type=int, default=200)
     options = parser.parse_args()
     torch.manual_seed(1)
@@ -74,7 +74,8 @@ def main() -> None:
     opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
     data = Windows(options.text)
     loader = Loader(DataLoader(data, batch_sampler=Sampler(len(data), 8, seed=1)))  # pawl: the position
-    with pawl.Checkpointer(options.run, model=model, optimizer=opt, sampler=loader, every=10) as ckpt:  # pawl
+    with pawl.Checkpointer(options.folder, model=model, optimizer=opt, sampler=loader,
+                           every=10) as ckpt:  # pawl
         for step, (tokens, following) in zip(ckpt.steps(options.steps), loader):  # pawl: resumes, saves
             loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), following.flatten())
             opt.zero_grad()

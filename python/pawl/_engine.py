@@ -1,12 +1,13 @@
 """struct pawl_engine over PyTorch: what the C executor calls to compute the stages of a pawl.pipeline.
 
 Torch is made deterministic. A forward runs the stage's module by torch.func.functional_call over views of the
-version's own memory, with all generators set by (seed, stage, step, micro-batch); `input_grad` is one backward, in
-which linear layers leave out their parameters' part (_split); `weight_grad` computes that. The flags no_input_grad and
-no_weight_grad change what is handed over, never what is computed: the bits of one do not depend on the other.
+version's own memory, with all generators set by (seed, stage, step, micro-batch); `input_grad` is one
+backward, in which linear layers leave out their parameters' part (_split); `weight_grad` computes that. The
+flags no_input_grad and no_weight_grad change what is handed over, never what is computed: the bits of one do
+not depend on the other.
 
-Callbacks let no exception out. Those of the user's code become USER, with their traceback on the standard error
-output; pawl's own keep their code. One thread. Tested in tests/python/pipeline_test.py.
+Callbacks let no exception out. Those of the user's code become USER, with their traceback on the standard
+error output; pawl's own keep their code. One thread. Tested in tests/python/pipeline_test.py.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from . import _model, _user, _wire, errors
 from ._abi import CError
 from ._samples import INPUT, TARGET, Samples
 from ._split import Split, gradients
-from ._train_abi import CEngine, CEngineCall, CEngineJob, CEngineLayout, CEngineOptimizer, CEngineTensor, code_number
+from ._train_abi import (
+    CEngine,
+    CEngineCall,
+    CEngineLayout,
+    CEngineOptimizer,
+    CEngineTensor,
+    code_number,
+)
 
 VIEWS = 16  # versions whose views a stage keeps: the executor has 3 and a few for saves
 TORCH_MIN = (2, 4)  # torch.func, torch.is_autocast_enabled of a device, dtype.itemsize
@@ -31,8 +39,8 @@ ENDED = 130  # exit code after KeyboardInterrupt
 
 
 class _Holder(torch.nn.Module):
-    """Runs a function while the module has a version's parameters: its forward, or a backward that user code takes
-    part in (torch.utils.checkpoint calls parts of the forward again)."""
+    """Runs a function while the module has a version's parameters: its forward, or a backward that user code
+    takes part in (torch.utils.checkpoint calls parts of the forward again)."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
@@ -43,7 +51,7 @@ class _Holder(torch.nn.Module):
 
 
 class _Given(torch.autograd.Function):
-    """A number whose gradients are those given. (torch.autograd.grad's grad_outputs imports sympy: seconds.)"""
+    """A number whose gradients are those given. (autograd.grad's grad_outputs import sympy: seconds.)"""
 
     @staticmethod
     def forward(ctx: Any, gradients: tuple[Any, ...], *outputs: Any) -> Any:
@@ -53,6 +61,9 @@ class _Given(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, one: Any) -> Any:
         return None, *ctx.gradients
+
+
+_given: Any = _Given.apply
 
 
 class _Slot:
@@ -75,7 +86,7 @@ class _Stage:
         self.slots: dict[int, _Slot] = {}
         self.kept_bytes: int | None = None  # of a micro-batch; measured at the first forward
         self._views: OrderedDict[tuple[int, ...], list[Any]] = OrderedDict()
-        self._buffers = [(name, buffer, buffer._version) for name, buffer in module.named_buffers()]
+        self._buffers: list[tuple[str, Any, int]] = [(n, b, b._version) for n, b in module.named_buffers()]
 
     def leaves(self, params: int, offsets: list[int]) -> list[Any]:
         """The parameters of a version, as leaves of the graph."""
@@ -83,7 +94,8 @@ class _Stage:
         if key not in self._views:
             self._views[key] = [
                 _wire.at(params + 4 * offset, torch.float32, p.shape).requires_grad_(p.trained)
-                for p, offset in zip(self.plan.parameters, offsets, strict=True)]
+                for p, offset in zip(self.plan.parameters, offsets, strict=True)
+            ]
             if len(self._views) > VIEWS:
                 self._views.popitem(last=False)
         self._views.move_to_end(key)
@@ -114,8 +126,13 @@ class Engine:
         self._model: _model.Model | None = None
         self._samples: Any = None
         self._seed = 0
-        self._struct = CEngine(**{name: kind(_guarded(getattr(self, name), kind)) for name, kind in
-                                  CEngine._fields_ if name != "context"})
+        self._struct = CEngine(
+            **{
+                name: kind(_guarded(getattr(self, name), kind))
+                for name, kind, *_ in CEngine._fields_
+                if name != "context"
+            }
+        )
 
     def struct(self) -> CEngine:
         return self._struct
@@ -126,7 +143,7 @@ class Engine:
         return self._model
 
     def open(self, context: Any, job: Any) -> None:
-        """Imports the user's module, and finds out all about its stages. What torch computes is fixed here."""
+        """Imports the user's module, finds out all about its stages, and sets torch to what is exact."""
         job = job.contents
         _check_version()
         torch.set_num_threads(max(1, job.threads))
@@ -135,8 +152,10 @@ class Engine:
         pipeline = _user.load(os.fsdecode(job.module or b""), (job.options or b"").decode(), job.seed)
         count = len(pipeline.stages)
         if count != job.stages:
-            raise errors.Argument(f"{os.fsdecode(job.module)} has {count} stages, and the specification has {job.stages}: set "
-                                  f"parallel.stages to {count}")
+            raise errors.Argument(
+                f"{os.fsdecode(job.module)} has {count} stages, and the specification has {job.stages}: set "
+                f"parallel.stages to {count}"
+            )
         self._seed = job.seed
         self._samples = Samples(pipeline, job.seed, job.batch, job.contributions)
         self._model = _model.Model(pipeline, job.seed, self._samples)
@@ -155,9 +174,12 @@ class Engine:
             raise errors.Argument(f"there is no stage {index}: {len(model.plans)} are there")
         plan = model.plans[index]
         stage = self._stages[index] = _Stage(index, model.opened(index), plan)
-        out[0] = CEngineLayout(tensors=stage.layout, tensor_count=len(plan.parameters),
-                               input_bytes=plan.incoming.bytes if plan.incoming else 0,
-                               output_bytes=plan.outgoing.bytes if plan.outgoing else 0)
+        out[0] = CEngineLayout(
+            tensors=stage.layout,
+            tensor_count=len(plan.parameters),
+            input_bytes=plan.incoming.bytes if plan.incoming else 0,
+            output_bytes=plan.outgoing.bytes if plan.outgoing else 0,
+        )
 
     def stage_close(self, context: Any, index: int) -> None:
         self._stages.pop(index, None)
@@ -165,7 +187,7 @@ class Engine:
     def init(self, context: Any, index: int, params: int, offsets: Any) -> None:
         """The values that the module's parameters have."""
         stage = self._stages[index]
-        for place, (name, parameter) in enumerate(stage.module.named_parameters()):
+        for place, parameter in enumerate(stage.module.parameters()):
             to = _wire.at(params + 4 * offsets[place], torch.float32, tuple(parameter.shape))
             to.copy_(parameter.detach())
 
@@ -195,7 +217,9 @@ class Engine:
         views = [_wire.at(call.input + part.at, part.dtype, part.shape) for part in wire.parts]
         slot.inputs = [view.requires_grad_() if view.is_floating_point() else None for view in views]
         with torch.enable_grad():
-            values = tuple(view.clone() for view in views)  # the memory is C's, and the clone may be changed in place
+            values = tuple(
+                view.clone() for view in views
+            )  # the memory is C's, and the clone may be changed in place
         return values if wire.many else values[0]
 
     def _run(self, stage: _Stage, slot: _Slot, value: Any, target: Any, call: CEngineCall) -> None:
@@ -218,8 +242,11 @@ class Engine:
             had = _wire.of_output(output, f"stage {stage.index}")
             if had != stage.plan.outgoing:
                 raise errors.Argument(
-                    f"stage {stage.index} returned {had.told()} for micro-batch {call.microbatch} of step {call.step}, and "
-                    f"{stage.plan.outgoing.told()} for the first: shapes must be the same for every micro-batch; pad")
+                    f"stage {stage.index} returned {had.told()} for micro-batch {call.microbatch} of step "
+                    f"{call.step}, and "
+                    f"{stage.plan.outgoing.told()} for the first: shapes must be the same for every "
+                    "micro-batch; pad"
+                )
 
     def input_grad(self, context: Any, call: Any) -> None:
         call = call.contents
@@ -258,12 +285,14 @@ class Engine:
 
 def _check_version() -> None:
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < TORCH_MIN:
-        raise errors.Unsupported(f"PyTorch here is {torch.__version__}: stages need {'.'.join(map(str, TORCH_MIN))} or newer")
+        raise errors.Unsupported(
+            f"PyTorch here is {torch.__version__}: stages need {'.'.join(map(str, TORCH_MIN))} or newer"
+        )
 
 
 def _without_compiler() -> None:
-    """The first optimizer of a process would import torch._dynamo, to mark a method as not to be compiled: seconds, in
-    every worker, for numbers. Where torch is made otherwise this changes nothing."""
+    """The first optimizer of a process would import torch._dynamo, to mark a method as not to be compiled:
+    seconds, in every worker, for five numbers. Where torch is made otherwise this changes nothing."""
     method = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
     if method is not None:
         method.__dict__.setdefault("__dynamo_disable", method)
@@ -272,7 +301,9 @@ def _without_compiler() -> None:
 def _gradients_in(stage: _Stage, slot: _Slot, call: CEngineCall) -> list[Any]:
     if stage.plan.outgoing is None:
         return [torch.ones_like(slot.outputs[0])]
-    return [_wire.at(call.grad_in + part.at, part.dtype, part.shape).clone() for part in stage.plan.outgoing.parts]
+    return [
+        _wire.at(call.grad_in + part.at, part.dtype, part.shape).clone() for part in stage.plan.outgoing.parts
+    ]
 
 
 def _backward(stage: _Stage, slot: _Slot, asked: list[Any], gradients_in: list[Any]) -> list[Any]:
@@ -282,7 +313,9 @@ def _backward(stage: _Stage, slot: _Slot, asked: list[Any], gradients_in: list[A
         return [None] * len(asked)
     outputs, given = zip(*pairs)
     slot.split.deferring = True
-    found = stage.run(slot, lambda: torch.autograd.grad(_Given.apply(given, *outputs), asked, allow_unused=True))
+    found = stage.run(
+        slot, lambda: torch.autograd.grad(_given(given, *outputs), asked, allow_unused=True)
+    )
     slot.split.deferring = False
     return list(found)
 
@@ -347,8 +380,13 @@ def _guarded(method: Callable[..., None], kind: Any) -> Callable[..., int | None
 
 def _failed(error: BaseException, out: Any) -> int | None:
     own = isinstance(error, errors.Error)
-    code = code_number(error.code if isinstance(error, errors.Error) else
-                       "MEMORY" if isinstance(error, MemoryError) else "USER")
+    code = code_number(
+        error.code
+        if isinstance(error, errors.Error)
+        else "MEMORY"
+        if isinstance(error, MemoryError)
+        else "USER"
+    )
     if not own or out is None:
         traceback.print_exception(error, file=sys.stderr)
         sys.stderr.flush()

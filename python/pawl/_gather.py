@@ -147,7 +147,7 @@ class _Part:
                     copied.append((len(tensors), entry))
                 self.held.append(source)
                 self.addresses.append(source.data_ptr())
-                tensors.append(_as_told(entry, kind, piece, _shard.strides(source)))
+                tensors.append(_as_told(entry, kind, piece, source))
         if tensors != self.tensors:
             self.tensors = tensors
         self.text = _tree.Text(_tree.dumps({"kind": self.state.kind, **body}))
@@ -176,12 +176,13 @@ class _Part:
         self._known = _know(walk)
 
 
-def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece,
-             strides: tuple[int, ...] | None) -> _native.Tensor:
+def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece, source: torch.Tensor) -> _native.Tensor:
+    """Without its address, which each save tells, but for memory with strides: that is declared where it is."""
+    strides = _shard.strides(source)
     shape = tuple(entry.tensor.shape)
     box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
-    return _native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0], extent=box[1], address=0,
-                          strides=strides)
+    return _native.Tensor(name=entry.name, dtype=kind, shape=shape, begin=box[0], extent=box[1],
+                          address=source.data_ptr() if strides else 0, strides=strides)
 
 
 class Gatherer:
@@ -206,6 +207,10 @@ class Gatherer:
         return Found(self._tensors, [a for part in self._parts for a in part.addresses],
                      [h for part in self._parts for h in part.held], blob,
                      [pair for part in self._parts for pair in part.late])
+
+    def holds(self) -> bool:
+        """Is memory of the last save kept?"""
+        return any(part.held for part in self._parts)
 
     def release(self) -> None:
         """The memory of the last save need not be kept any longer."""

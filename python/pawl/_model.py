@@ -1,9 +1,9 @@
 """The stages of a pipeline as the executor needs them: names, shapes, decay, the optimizer's numbers, wires.
 
-Everything is found, and everything that cannot be exact is refused, once a process in Model(): each stage is made, its
-parameters are named, and one sample micro-batch goes through all stages and the loss. Stages that
-are given as functions are made one at a time, seeded by their number, and freed again: module() makes them anew.
-Errors: Argument and Unsupported, with the stage and the name. Tested in tests/python/pipeline_test.py.
+Everything is found, and everything that cannot be exact is refused, once a process in Model(): each stage is
+made, its parameters are named, and one sample micro-batch goes through all stages and the loss. Stages that
+are given as functions are made one at a time, seeded by their number, and freed again: module() makes them
+anew. Errors: Argument and Unsupported, with the stage and the name. Tested in tests/python/pipeline_test.py.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Model:
 
     def __init__(self, pipeline: stages.Pipeline, seed: int, samples: Samples) -> None:
         self.pipeline, self.seed = pipeline, seed
-        self._seen: dict[int, tuple[Any, str]] = {}  # by id and by address of memory: a parameter of an earlier stage
+        self._seen: dict[
+            int, tuple[Any, str]
+        ] = {}  # by id and by address of memory: a parameter of an earlier stage
         self._numbers: list[tuple[str, Numbers]] = []
         found, wires = [], []
         value = samples.half(INPUT, 0, 0)
@@ -65,9 +67,14 @@ class Model:
         self._probe_loss(value, samples.half(TARGET, 0, 0))
         self.numbers = self._one_optimizer()
         prefixed = _prefixed([[p.own for p in part] for part in found])
-        self.plans = [Plan(tuple(p._replace(name=f"stages.{k}.{p.own}" if prefixed[k] else p.own) for p in part),
-                           wires[k - 1] if k else None, wires[k] if k < len(wires) else None)
-                      for k, part in enumerate(found)]
+        self.plans = [
+            Plan(
+                tuple(p._replace(name=f"stages.{k}.{p.own}" if prefixed[k] else p.own) for p in part),
+                wires[k - 1] if k else None,
+                wires[k] if k < len(wires) else None,
+            )
+            for k, part in enumerate(found)
+        ]
         names = Counter(p.name for plan in self.plans for p in plan.parameters)
         twice = [name for name, count in names.items() if count > 1]
         if twice:
@@ -81,7 +88,9 @@ class Model:
             _user.seed(self.seed, "stage", index)
             stage = stage()
             if not isinstance(stage, torch.nn.Module):
-                raise errors.Argument(f"stages[{index}] made {type(stage).__name__}: a torch.nn.Module is wanted")
+                raise errors.Argument(
+                    f"stages[{index}] made {type(stage).__name__}: a torch.nn.Module is wanted"
+                )
         check_module(f"stage {index}", stage)
         return stage
 
@@ -91,8 +100,10 @@ class Model:
         had = [(name, tuple(p.shape), p.requires_grad) for name, p in module.named_parameters()]
         wanted = [(p.own, p.shape, p.trained) for p in self.plans[index].parameters]
         if had != wanted:
-            raise errors.Argument(f"stages[{index}] makes another module each time: first with the parameters {wanted}, "
-                                  f"then with {had}; it must depend on nothing but torch's random numbers")
+            raise errors.Argument(
+                f"stages[{index}] makes another module each time: first with the parameters {wanted}, "
+                f"then with {had}; it must depend on nothing but torch's random numbers"
+            )
         return module
 
     def _parameters(self, index: int, module: Any) -> list[Parameter]:
@@ -101,8 +112,10 @@ class Model:
             _check_parameter(f"stage {index}: parameter {name}", parameter)
             self._check_shared(f"stage {index}: {name}", parameter)
         decay = self._decay(index, named)
-        return [Parameter(name, name, tuple(p.shape), p.requires_grad, p.requires_grad and id(p) in decay)
-                for name, p in named]
+        return [
+            Parameter(name, name, tuple(p.shape), p.requires_grad, p.requires_grad and id(p) in decay)
+            for name, p in named
+        ]
 
     def _check_shared(self, name: str, parameter: Any) -> None:
         keys = (id(parameter), parameter.untyped_storage().data_ptr())
@@ -110,8 +123,11 @@ class Model:
             other, of = self._seen.get(key, (lambda: None, ""))
             if other() is not None:
                 raise errors.Unsupported(
-                    f"{of} and {name} share memory. A parameter belongs to one stage, and within one stage what is "
-                    "tied is the same Parameter: give each its own, or put the modules that share it into one stage")
+                    f"{of} and {name} share memory. A parameter belongs to one stage, and within one stage "
+                    "what is "
+                    "tied is the same Parameter: give each its own, or put the modules that share it into "
+                    "one stage"
+                )
             self._seen[key] = (weakref.ref(parameter), name)
 
     def _decay(self, index: int, named: list[tuple[str, Any]]) -> set[int]:
@@ -126,19 +142,25 @@ class Model:
         self._numbers.append((where, numbers))
         for name, parameter in trained:
             if id(parameter) not in given:
-                raise errors.Argument(f"{where} does not have {name}: give it all parameters, or make this one constant "
-                                      "with requires_grad_(False)")
+                raise errors.Argument(
+                    f"{where} does not have {name}: give it all parameters, or make this one constant "
+                    "with requires_grad_(False)"
+                )
         return decay
 
     def _one_optimizer(self) -> Numbers:
         if not self._numbers:
-            raise errors.Argument("no stage has a parameter that requires a gradient: there is nothing to train")
+            raise errors.Argument(
+                "no stage has a parameter that requires a gradient: there is nothing to train"
+            )
         decays = {n.weight_decay for _, n in self._numbers} - {0.0}
         first = self._numbers[0][1]._replace(weight_decay=max(decays, default=0.0))
         for where, numbers in self._numbers:
             if len(decays) > 1 or numbers._replace(weight_decay=first.weight_decay) != first:
-                raise errors.Unsupported(f"{self._numbers[0][0]} has {self._numbers[0][1]}, and {where} {numbers}: one "
-                                         "AdamW for all stages is wanted")
+                raise errors.Unsupported(
+                    f"{self._numbers[0][0]} has {self._numbers[0][1]}, and {where} {numbers}: one "
+                    "AdamW for all stages is wanted"
+                )
         return first
 
     def _probe(self, index: int, module: Any, value: Any) -> Any:
@@ -157,8 +179,10 @@ class Model:
     def _probe_loss(self, output: Any, target: Any) -> None:
         loss = self.pipeline.loss
         if isinstance(loss, torch.nn.Module) and any(p.requires_grad for p in loss.parameters()):
-            raise errors.Unsupported("pipeline(loss=...) has parameters that require a gradient, and only stages are "
-                                     "trained: put them into the last stage")
+            raise errors.Unsupported(
+                "pipeline(loss=...) has parameters that require a gradient, and only stages are "
+                "trained: put them into the last stage"
+            )
         check_loss(loss(output, target))
 
 
@@ -168,12 +192,17 @@ def _held(module: Any) -> list[tuple[str, Any]]:
 
 def _same(tensor: Any, values: Any) -> bool:
     now = tensor.detach()
-    return torch.equal(now, values) or (now.is_floating_point() and torch.equal(now.nan_to_num(), values.nan_to_num()))
+    return torch.equal(now, values) or (
+        now.is_floating_point() and torch.equal(now.nan_to_num(), values.nan_to_num())
+    )
 
 
 def changed(where: str, name: str) -> str:
-    return (f"{where}: a forward changes {name}. What a micro-batch leaves behind would depend on the order of micro-batches: "
-            "use a layer without it (BatchNorm with track_running_stats=False, GroupNorm, LayerNorm)")
+    return (
+        f"{where}: a forward changes {name}. What a micro-batch leaves behind would depend on the order of "
+        "micro-batches: "
+        "use a layer without it (BatchNorm with track_running_stats=False, GroupNorm, LayerNorm)"
+    )
 
 
 def arguments(value: Any) -> tuple[Any, ...]:
@@ -184,31 +213,49 @@ def arguments(value: Any) -> tuple[Any, ...]:
 def check_loss(loss: Any) -> None:
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.is_floating_point():
         what = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-        raise errors.Argument(f"pipeline(loss=...) returned {what}: one floating number is wanted, the mean over the "
-                              "micro-batch")
+        raise errors.Argument(
+            f"pipeline(loss=...) returned {what}: one floating number is wanted, the mean over the "
+            "micro-batch"
+        )
 
 
 def check_module(where: str, module: Any) -> None:
     """Unsupported: wrappers that do what pawl does, or that hide the parameters."""
     for name, part in module.named_modules():
         kind = type(part).__name__
-        if (isinstance(part, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel, torch.jit.ScriptModule))
-                or kind == "FullyShardedDataParallel" or hasattr(part, "_orig_mod")):
-            raise errors.Unsupported(f"{where}{'.' if name else ''}{name} is a {kind}: give the plain module inside it; "
-                                     "replicas and their sums are pawl's")
+        if (
+            isinstance(
+                part,
+                (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel, torch.jit.ScriptModule),
+            )
+            or kind == "FullyShardedDataParallel"
+            or hasattr(part, "_orig_mod")
+        ):
+            raise errors.Unsupported(
+                f"{where}{'.' if name else ''}{name} is a {kind}: give the plain module inside it; "
+                "replicas and their sums are pawl's"
+            )
 
 
 def _check_parameter(where: str, parameter: Any) -> None:
     if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
-        raise errors.Unsupported(f"{where} has no shape yet: call the lazy module once before pawl.pipeline()")
+        raise errors.Unsupported(
+            f"{where} has no shape yet: call the lazy module once before pawl.pipeline()"
+        )
     if type(parameter.detach()) is not torch.Tensor or parameter.layout != torch.strided:
-        raise errors.Unsupported(f"{where} is a {type(parameter.data).__name__} of layout {parameter.layout}: a dense "
-                                 "tensor is wanted")
+        raise errors.Unsupported(
+            f"{where} is a {type(parameter.data).__name__} of layout {parameter.layout}: a dense "
+            "tensor is wanted"
+        )
     if parameter.device.type != "cpu":
-        raise errors.Unsupported(f"{where} is on the device {parameter.device}: stages compute on the processor")
+        raise errors.Unsupported(
+            f"{where} is on the device {parameter.device}: stages compute on the processor"
+        )
     if parameter.dtype != torch.float32:
-        raise errors.Unsupported(f"{where} is of type {parameter.dtype}: parameters are float32; compute in another type "
-                                 "with torch.autocast inside the stage")
+        raise errors.Unsupported(
+            f"{where} is of type {parameter.dtype}: parameters are float32; compute in another type "
+            "with torch.autocast inside the stage"
+        )
     if parameter.dim() > RANK_MAX:
         raise errors.Unsupported(f"{where} has {parameter.dim()} dimensions, at most {RANK_MAX}")
 
@@ -222,28 +269,35 @@ def _optimizer(function: Any, trained: list[tuple[str, Any]]) -> Any:
 def _check_kind(where: str, optimizer: Any) -> None:
     plain = type(optimizer) is torch.optim.Adam and all(not g["weight_decay"] for g in optimizer.param_groups)
     if type(optimizer) is not torch.optim.AdamW and not plain:
-        raise errors.Unsupported(f"{where} is {type(optimizer).__name__}: torch.optim.AdamW is wanted (or Adam without "
-                                 "weight decay, which is the same)")
+        raise errors.Unsupported(
+            f"{where} is {type(optimizer).__name__}: torch.optim.AdamW is wanted (or Adam without "
+            "weight decay, which is the same)"
+        )
 
 
 def _groups(where: str, groups: list[dict[str, Any]]) -> tuple[Numbers, set[int], set[int]]:
     """The numbers that all groups share, the ids of what decays, the ids of all."""
-    found: list[tuple[Any, ...]] = []
+    found: list[tuple[float, float, float, float]] = []
     decay: set[int] = set()
     given: set[int] = set()
     for group in groups:
         for flag in ("amsgrad", "maximize"):
             if group.get(flag):
                 raise errors.Unsupported(f"{where} has {flag}=True, which is not supported")
-        found.append((float(group["lr"]), *map(float, group["betas"]), float(group["eps"])))
+        beta1, beta2 = group["betas"]
+        found.append((float(group["lr"]), float(beta1), float(beta2), float(group["eps"])))
         ids = {id(parameter) for parameter in group["params"]}
         given |= ids
         decay |= ids if group["weight_decay"] else set()
     if len(set(found)) > 1:
-        raise errors.Unsupported(f"{where} has groups with different (lr, beta1, beta2, eps): {found}; one is wanted")
+        raise errors.Unsupported(
+            f"{where} has groups with different (lr, beta1, beta2, eps): {found}; one is wanted"
+        )
     decays = {float(g["weight_decay"]) for g in groups} - {0.0}
     if len(decays) > 1:
-        raise errors.Unsupported(f"{where} has groups with the weight decays {sorted(decays)}: one, and 0, are possible")
+        raise errors.Unsupported(
+            f"{where} has groups with the weight decays {sorted(decays)}: one, and 0, are possible"
+        )
     return Numbers(*found[0], max(decays, default=0.0)), decay, given
 
 

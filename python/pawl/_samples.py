@@ -1,10 +1,10 @@
 """Micro-batches of the user's data set: which samples, fetched the same in every process.
 
-Sample n of the run, n = (step * contributions + microbatch) * batch + row, is sample n modulo len(data) of the order
-of epoch n // len(data), the keyed permutation of pawl.data: it does not depend on pipelines or stages, nothing is
-dropped, and a global batch goes on into the next epoch. The first stage needs the input and the last one the
-target, maybe in two processes: all generators are set by (seed, step, microbatch) before a fetch, so that random
-augmentation is the same in both. Tested in tests/python/pipeline_test.py.
+Sample n of the run, n = (step * contributions + microbatch) * batch + row, is sample n modulo len(data) of
+the order of epoch n // len(data), the keyed permutation of pawl.data: it does not depend on pipelines or
+stages, nothing is dropped, and a global batch goes on into the next epoch. The first stage needs the input
+and the last one the target, maybe in two processes: all generators are set by (seed, step, microbatch) before
+a fetch, so that random augmentation is the same in both. Tested in tests/python/pipeline_test.py.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ class Samples:
         made = self.collate([self.data[index] for index in self.indices(step, microbatch)])
         if not isinstance(made, (tuple, list)) or len(made) != 2:
             what = f"{type(made).__name__}" + (f" of {len(made)}" if isinstance(made, (tuple, list)) else "")
-            raise errors.Argument(f"pipeline(data=...): a micro-batch is {what}, and (input, target) is wanted: let "
-                                  "data[i] return a pair, or collate make one")
+            raise errors.Argument(
+                f"pipeline(data=...): a micro-batch is {what}, and (input, target) is wanted: let "
+                "data[i] return a pair, or collate make one"
+            )
         return made[INPUT], made[TARGET]
 
     def half(self, which: int, step: int, microbatch: int) -> Any:
-        """INPUT or TARGET, fetched together. What was changed in place since (they may share memory) is fetched again.
-        """
+        """INPUT or TARGET, fetched together; again when changed in place since (they may share memory)."""
         key = (step, microbatch)
         kept = self._halves.get(key, {})
         value, versions = kept.pop(which, (None, None))

@@ -1,16 +1,18 @@
 """The gradient of a linear layer's input apart from those of its weight and bias.
 
-Inside `with Split(...)`, torch.nn.functional.linear over a stage's own parameters goes into the graph as a function
-whose backward computes the gradient of its input and notes what the parameters' gradients need: a use. Their matrix
-products, half of what a backward costs, are left for later: gradients(). All other operations, a linear layer under
-autocast or over computed weights included, keep autograd's own gradients, which come with the input's.
+Inside `with Split(...)`, torch.nn.functional.linear over a stage's own parameters goes into the graph as a
+function whose backward computes the gradient of its input and notes what the parameters' gradients need: a
+use. Their matrix products, half of what a backward costs, are left for later: gradients(). All other
+operations, a linear layer under autocast or over computed weights included, keep autograd's own gradients,
+which come with the input's.
 
-The function in torch.nn.functional is exchanged while inside: torch.utils.checkpoint computes parts of a forward
-again in the middle of a backward, where a TorchFunctionMode is switched off, and must find what it found before.
+The function in torch.nn.functional is exchanged while inside: torch.utils.checkpoint computes parts of a
+forward again in the middle of a backward, where a TorchFunctionMode is switched off, and must find what it
+found before.
 
-A parameter's gradient is the sum of autograd's part and its uses in the order of the forward, so that the bits do
-not depend on when it is asked for. A backward that user code itself runs inside the forward gets everything at
-once. One thread, one Split at a time. Tested in tests/python/pipeline_test.py.
+A parameter's gradient is the sum of autograd's part and its uses in the order of the forward, so that the
+bits do not depend on when it is asked for. A backward that user code itself runs inside the forward gets
+everything at once. One thread, one Split at a time. Tested in tests/python/pipeline_test.py.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ LINEAR = torch.nn.functional.linear
 
 
 class Use:
-    """One call of linear: which parameters (places in the stage's list), and later the input and the gradient."""
+    """One call of linear: which parameters (places in the stage's list); later the input and the gradient."""
 
     __slots__ = ("split", "weight", "bias", "input", "gradient")
 
@@ -54,6 +56,9 @@ class _Linear(torch.autograd.Function):
         return inner, of_weight, of_bias, None
 
 
+_linear: Any = _Linear.apply
+
+
 class Split:
     """Of one micro-batch in one stage. leaves: the stage's parameters as the forward is given them.
 
@@ -72,13 +77,19 @@ class Split:
 
     def _linear(self, input: Any, weight: Any, bias: Any = None) -> Any:
         of_weight, of_bias = self.places.get(id(weight)), self.places.get(id(bias))
-        if (of_weight is None or (bias is not None and of_bias is None) or type(input) is not torch.Tensor
-                or input.dtype != weight.dtype or input.layout != torch.strided or torch.is_autocast_enabled("cpu")
-                or not torch.is_grad_enabled()):
+        if (
+            of_weight is None
+            or (bias is not None and of_bias is None)
+            or type(input) is not torch.Tensor
+            or input.dtype != weight.dtype
+            or input.layout != torch.strided
+            or torch.is_autocast_enabled("cpu")
+            or not torch.is_grad_enabled()
+        ):
             return LINEAR(input, weight, bias)
         use = Use(self, of_weight, of_bias)
         try:
-            output = _Linear.apply(input, weight, bias, use)
+            output = _linear(input, weight, bias, use)
         except RuntimeError as error:
             if "functorch" not in str(error):
                 raise

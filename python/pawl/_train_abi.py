@@ -1,7 +1,7 @@
 """include/pawl/engine.h as ctypes sees it, and where libpawl_train.so is found.
 
-Looked for in this order: the file that PAWL_LIBRARY_TRAIN names; the package's own folder; the system's libraries.
-tests/python/native_test.py compiles the header and compares. Fails as _abi.library() does.
+Looked for in this order: the file that PAWL_LIBRARY_TRAIN names; the package's own folder; the system's
+libraries. tests/python/native_test.py compiles the header and compares. Fails as _abi.library() does.
 """
 
 from __future__ import annotations
@@ -18,9 +18,29 @@ from ._abi import CError
 NAME = "libpawl_train.so"
 SONAME = "libpawl_train.so.0"
 RANK_MAX = 8  # PAWL_ENGINE_RANK_MAX
-# pawl_code by number, the order of include/pawl/error.def: an engine fills codes in before any library is at hand.
-CODES = ("OK", "TIMEOUT", "BUSY", "CANCELLED", "PEER_LOST", "CORRUPT", "STAGE_LOST", "ARGUMENT", "SPEC", "FORMAT",
-         "NOT_FOUND", "FOREIGN", "PLAN", "UNSUPPORTED", "IO", "NO_SPACE", "MEMORY", "DIVERGED", "USER", "INTERNAL")
+# pawl_code by number, the order of include/pawl/error.def: an engine needs no library for it.
+CODES = (
+    "OK",
+    "TIMEOUT",
+    "BUSY",
+    "CANCELLED",
+    "PEER_LOST",
+    "CORRUPT",
+    "STAGE_LOST",
+    "ARGUMENT",
+    "SPEC",
+    "FORMAT",
+    "NOT_FOUND",
+    "FOREIGN",
+    "PLAN",
+    "UNSUPPORTED",
+    "IO",
+    "NO_SPACE",
+    "MEMORY",
+    "DIVERGED",
+    "USER",
+    "INTERNAL",
+)
 
 
 class CEngineTensor(ctypes.Structure):
@@ -70,8 +90,13 @@ class CEngineCall(ctypes.Structure):
 
 
 class CEngineOptimizer(ctypes.Structure):
-    _fields_ = [("lr", c_double), ("beta1", c_double), ("beta2", c_double), ("eps", c_double),
-                ("weight_decay", c_double)]
+    _fields_ = [
+        ("lr", c_double),
+        ("beta1", c_double),
+        ("beta2", c_double),
+        ("eps", c_double),
+        ("weight_decay", c_double),
+    ]
 
 
 _E = POINTER(CError)
@@ -122,8 +147,12 @@ def candidates() -> list[str]:
 @cache
 def library() -> ctypes.CDLL:
     """The library, loaded at the first call. Errors: NotFound, Unsupported."""
-    return _abi.load(candidates(), FUNCTIONS, f"{NAME} cannot be loaded ({{}}). Install pawl with `make install`, or "
-                                              "set PAWL_LIBRARY_TRAIN to the file")
+    return _abi.load(
+        candidates(),
+        FUNCTIONS,
+        f"{NAME} cannot be loaded ({{}}). Install pawl with `make install`, or "
+        "set PAWL_LIBRARY_TRAIN to the file",
+    )
 
 
 def code_number(name: str) -> int:

@@ -23,19 +23,27 @@ import torch
 from . import errors, stages
 
 _OURS = Path(__file__).resolve().parent
-_LIBRARIES = tuple(str(Path(p).resolve()) for p in
-                   {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"),
-                    str(_OURS)})
+_LIBRARIES = tuple(
+    str(Path(p).resolve())
+    for p in {
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("purelib"),
+        sysconfig.get_path("platlib"),
+        str(_OURS),
+    }
+)
 
 
 def seed(*key: Any) -> None:
-    """Sets the generators of torch's processor, Python and (where it is loaded) numpy to a state of `key` alone."""
+    """Sets the generators of torch (the processor's), Python and a loaded numpy to a state of `key` alone."""
     digest = hashlib.blake2b(" ".join(map(str, ("pawl stages 1", *key))).encode(), digest_size=8).digest()
     _seed(int.from_bytes(digest, "little") >> 1)
 
 
 def _seed(number: int) -> None:
-    torch.default_generator.manual_seed(number)  # torch.manual_seed notes a traceback for each device: milliseconds
+    torch.default_generator.manual_seed(
+        number
+    )  # torch.manual_seed notes a traceback for each device: milliseconds
     random.seed(number)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -43,24 +51,31 @@ def _seed(number: int) -> None:
 
 
 def load(module: str, options: str, number: int) -> stages.Pipeline:
-    """Imports the user's file (or dotted name), seeded with `number`, and gives the pipeline that it describes.
+    """Imports the user's file (or dotted name), seeded with `number`; the pipeline that it describes.
 
-    Errors: NotFound (no such file), Argument (no pipeline in it, options for none); whatever the user's code raises.
+    Errors: NotFound (no such file), Argument (no pipeline, options for none); whatever the user's code
+    raises.
     """
     _seed(number)
     found = _import(module)
     made = getattr(found, "pipeline", None)
     if made is stages.pipeline or made is None:
-        raise errors.Argument(f"{module} has no `pipeline`: write `pipeline = pawl.pipeline(...)`, or "
-                              "`def pipeline(options): return pawl.pipeline(...)`")
+        raise errors.Argument(
+            f"{module} has no `pipeline`: write `pipeline = pawl.pipeline(...)`, or "
+            "`def pipeline(options): return pawl.pipeline(...)`"
+        )
     if not isinstance(made, stages.Pipeline):
         made = _call(module, made, _options(options))
     elif options:
-        raise errors.Argument(f"torch.options are given, and `pipeline` of {module} takes none: make it a function of "
-                              "options, or take them out of the specification")
+        raise errors.Argument(
+            f"torch.options are given, and `pipeline` of {module} takes none: make it a function of "
+            "options, or take them out of the specification"
+        )
     if not isinstance(made, stages.Pipeline):
-        raise errors.Argument(f"`pipeline` of {module} is or returns {type(made).__name__}: what pawl.pipeline(...) "
-                              "returns is wanted")
+        raise errors.Argument(
+            f"`pipeline` of {module} is or returns {type(made).__name__}: what pawl.pipeline(...) "
+            "returns is wanted"
+        )
     return made
 
 
@@ -109,8 +124,11 @@ def told(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not str(Path(f.filename).resolve()).startswith(_LIBRARIES)
-           and not f.filename.startswith("<")]
+    own = [
+        f
+        for f in frames
+        if not str(Path(f.filename).resolve()).startswith(_LIBRARIES) and not f.filename.startswith("<")
+    ]
     where = (own or frames)[-1:]
     place = f" ({where[0].filename}:{where[0].lineno})" if where else ""
     return f"{type(error).__name__}: {text}{place}"

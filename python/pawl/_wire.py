@@ -1,8 +1,9 @@
 """What goes from stage to stage: one tensor or a tuple of them, as bytes.
 
-Each tensor lies row-major without gaps, in its own type, at a multiple of ALIGN bytes; the whole is a multiple of
-it, too. Gradients go back in the same layout: those of floating tensors in their place and type, zeros in the
-place of all other bytes. Shapes and types are those of a sample micro-batch. Tested in tests/python/pipeline_test.py.
+Each tensor lies row-major without gaps, in its own type, at a multiple of ALIGN bytes; the whole is a
+multiple of it, too. Gradients go back in the same layout: those of floating tensors in their place and type,
+zeros in the place of all other bytes. Shapes and types are those of a sample micro-batch. Tested in
+tests/python/pipeline_test.py.
 """
 
 from __future__ import annotations
@@ -56,9 +57,16 @@ def _check(tensor: Any, where: str) -> None:
     wanted = "a tensor or a tuple of tensors is wanted of every stage but the last"
     if not isinstance(tensor, torch.Tensor):
         raise errors.Argument(f"{where} returns {type(tensor).__name__}: {wanted}")
-    if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_quantized or tensor.device.type != "cpu":
-        raise errors.Argument(f"{where} returns a tensor of {tensor.dtype}, {tensor.layout}, on {tensor.device}: a dense "
-                              "one of floating, integer or bool type on the processor is wanted")
+    if (
+        tensor.layout != torch.strided
+        or tensor.is_complex()
+        or tensor.is_quantized
+        or tensor.device.type != "cpu"
+    ):
+        raise errors.Argument(
+            f"{where} returns a tensor of {tensor.dtype}, {tensor.layout}, on {tensor.device}: a dense "
+            "one of floating, integer or bool type on the processor is wanted"
+        )
 
 
 def pack(wire: Wire, tensors: Sequence[Any], address: int) -> None:

@@ -1,8 +1,10 @@
-"""python -m pawl.worker COMMAND FD: a process of `pawl train` with `run: {engine: torch}`. Started by pawl only.
+"""python -m pawl.worker COMMAND FD: a process of `pawl train` with `run: {engine: torch}`. Started by pawl
+only.
 
-COMMAND and what is said over descriptor FD are those of pawl_engine_process (include/pawl/engine.h), by libpawl_train.so.
-What user code prints goes to the standard error output. The order of sets of strings must not depend on the
-process: Python is started again with PYTHONHASHSEED=0 where it was not. Exit codes: docs/errors.md.
+COMMAND and what is said over descriptor FD are those of pawl_engine_process (include/pawl/engine.h), by
+libpawl_train.so. What user code prints goes to the standard error output. The order of sets of strings must
+not depend on the process: Python is started again with PYTHONHASHSEED=0 where it was not. Exit codes:
+docs/errors.md.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import sys
 
 from . import _train_abi, errors
 
-USAGE = "python -m pawl.worker is started by `pawl train` with `run: {engine: torch}`; see docs/pytorch-pipeline.md"
+USAGE = "python -m pawl.worker is started by `pawl train` with the engine torch: docs/pytorch-pipeline.md"
 
 
 def _same_hashes() -> None:
@@ -42,7 +44,9 @@ def main(words: list[str]) -> int:
         os.dup2(2, 1)
         sys.stdout = sys.stderr
         if command != "describe":
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the launcher, which ends the run well
+            signal.signal(
+                signal.SIGINT, signal.SIG_IGN
+            )  # Ctrl-C is for the launcher, which ends the run well
         library = _train_abi.library()
         from ._engine import Engine  # brings torch
 
@@ -55,7 +59,10 @@ def main(words: list[str]) -> int:
         print(f"pawl: {error}", file=sys.stderr)
         return error.exit_code
     except ImportError as error:
-        print(f"pawl: {error}: stages in PyTorch need torch in the Python that runs them, {sys.executable}", file=sys.stderr)
+        print(
+            f"pawl: {error}: stages in PyTorch need torch in the Python that runs them, {sys.executable}",
+            file=sys.stderr,
+        )
         return errors.NotFound.exit_code
 
 

@@ -14,7 +14,7 @@
  *   keeper.c   the thread                                   resume.c   restoring, walking back
  *   events.c   the ring, callbacks, status                  reader.c   reading without writing
  *   due.c      cadence                                      tuned.c    what was measured for this folder
- *   strided.c  the strided kind of include/pawl/memory.h
+ *   strided.c, cuda.c  the kinds of include/pawl/memory.h
  *
  * Formats: docs/formats/group.md. Tested in tests/unit/saver_*, tests/crash/saver_*. */
 #ifndef SAVER_SAVER_H

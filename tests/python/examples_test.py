@@ -1,7 +1,9 @@
 """The Python examples are run as they say, killed in the middle, and end as unbroken runs do."""
+import contextlib
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,12 +21,19 @@ def steps_of(text: str) -> dict[int, str]:
     return {int(m[1]): m[2] for m in map(LINE.match, text.splitlines()) if m}
 
 
-def run(command: list[str], timeout: float = 120) -> dict[int, str]:
-    done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=timeout)
-    if done.returncode != 0:
-        raise AssertionError(f"{command} ended with "
-                             f"{done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return steps_of(done.stdout)
+def run(command: list[str]) -> dict[int, str]:
+    """Runs it to its end; whatever happens, none of its processes is left."""
+    with subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True) as process:
+        try:
+            said, complained = process.communicate()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode != 0:
+        raise AssertionError(f"{command} ended with {process.returncode}\n{said[-2000:]}\n"
+                             f"{complained[-4000:]}")
+    return steps_of(said)
 
 
 def run_killed(command: list[str], last: int) -> dict[int, str]:
@@ -52,7 +61,7 @@ class ExamplesTest(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def command(self, name: str, where: str, *arguments: str) -> list[str]:
-        return [sys.executable, str(ROOT / "examples/python" / name), "--run", str(self.folder / where),
+        return [sys.executable, str(ROOT / "examples/python" / name), "--folder", str(self.folder / where),
                 *arguments]
 
     def check_killed(self, name: str, total: int, *arguments: str) -> None:

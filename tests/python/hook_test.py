@@ -60,9 +60,9 @@ class WithoutHooks(unittest.TestCase):
             ckpt.resume()
             self.train(1, ckpt.step)
             before = self.model.weight.detach().clone()
-            self.assertTrue(ckpt._held)
+            self.assertTrue(ckpt._gatherer.holds())
             self.train(1)
-            self.assertFalse(ckpt._held)  # the fence let them go
+            self.assertFalse(ckpt._gatherer.holds())  # the fence let them go
         other = torch.nn.Linear(4, 3)
         self.optimizer = torch.optim.SGD(other.parameters(), lr=0.5, momentum=0.9)
         self.model = other
@@ -90,9 +90,9 @@ class WithoutHooks(unittest.TestCase):
                 ckpt.resume()
                 scheduler = scheduler or self.scheduler()
                 self.train(2, scheduler.step, ckpt.step)
-                self.assertTrue(ckpt._held)
+                self.assertTrue(ckpt._gatherer.holds())
                 self.train(1)
-                self.assertFalse(ckpt._held)
+                self.assertFalse(ckpt._gatherer.holds())
             self.assertAlmostEqual(self.optimizer.param_groups[0]["lr"], 0.125)
             if first:
                 self.assertIs(vars(self.optimizer).get("step"), had)

@@ -1,11 +1,16 @@
-"""Drives the engine as the C executor does, through its table of functions, over memory of its own."""
+"""Drives the engine as the C executor does, through its table of functions, over memory of its own.
+
+With the user's files that the tests have in common."""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
 import mmap
+import sys
+import tempfile
 import textwrap
+import unittest
 from ctypes import byref
 from pathlib import Path
 from typing import Any
@@ -39,14 +44,27 @@ class Memory:
 class Driver:
     """One process's engine over the user's file `text`."""
 
-    def __init__(self, folder: Path, text: str, *, stages: int, batch: int = 4, contributions: int = 3, seed: int = 7,
-                 options: str = "", name: str = "train_me.py", threads: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        text: str,
+        *,
+        stages: int,
+        batch: int = 4,
+        contributions: int = 3,
+        seed: int = 7,
+        options: str = "",
+        name: str = "train_me.py",
+        threads: int = 1,
+    ) -> None:
         path = folder / name
         path.write_text(textwrap.dedent(text))
         self.engine = Engine()
         self.table = self.engine.struct()
         self.slots = itertools.count(1)
-        job = _train_abi.CEngineJob(str(path).encode(), options.encode(), seed, stages, batch, contributions, threads)
+        job = _train_abi.CEngineJob(
+            str(path).encode(), options.encode(), seed, stages, batch, contributions, threads
+        )
         self.call("open", byref(job))
         self.layouts = [self._open(stage) for stage in range(stages)]
 
@@ -83,47 +101,73 @@ class Driver:
         self.call("init", stage, memory.address, offsets)
         return memory
 
-    def microbatch(self, stage: int, params: Memory, step: int, number: int, input: Memory | None = None,
-                   no_input_grad: bool = False, no_weight_grad: bool = False) -> InFlight:
+    def microbatch(
+        self,
+        stage: int,
+        params: Memory,
+        step: int,
+        number: int,
+        input: Memory | None = None,
+        no_input_grad: bool = False,
+        no_weight_grad: bool = False,
+    ) -> InFlight:
         return InFlight(self, stage, params, step, number, input, no_input_grad, no_weight_grad)
 
     def run(self, params: list[Memory], step: int, number: int) -> tuple[float, list[dict[str, bytes]]]:
         """(loss, each stage's gradients by name) of one micro-batch through all stages."""
         flights: list[InFlight] = []
         for stage, memory in enumerate(params):
-            flights.append(self.microbatch(stage, memory, step, number, flights[-1].output if flights else None))
+            sent = flights[-1].output if flights else None
+            flights.append(self.microbatch(stage, memory, step, number, sent))
             flights[-1].forward()
+            spoil(sent)  # the memory is the executor's again
         back = None
         for flight in reversed(flights):
-            back = flight.input_grad(back)
+            grad_in, back = back, flight.input_grad(back)
+            spoil(grad_in)
         return flights[-1].c.loss, [flight.finish() for flight in flights]
 
 
 class InFlight:
     """A micro-batch in a stage."""
 
-    def __init__(self, driver: Driver, stage: int, params: Memory, step: int, number: int, input: Memory | None,
-                 no_input_grad: bool, no_weight_grad: bool) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        stage: int,
+        params: Memory,
+        step: int,
+        number: int,
+        input: Memory | None,
+        no_input_grad: bool,
+        no_weight_grad: bool,
+    ) -> None:
         layout = driver.layouts[stage]
         self.driver, self.stage, self.params, self.input = driver, stage, params, input
-        self.output = Memory(layout.output_bytes) if layout.output_bytes else None
-        self.grad_out = Memory(layout.input_bytes) if layout.input_bytes and not no_input_grad else None
+        self.output = Memory(layout.output_bytes)
+        self.grad_out = Memory(0 if no_input_grad else layout.input_bytes)
         self.offsets, _ = driver.offsets(stage)
         self.grads = (ctypes.c_void_p * max(1, layout.tensor_count))()
         self.c = _train_abi.CEngineCall(
-            stage=stage, slot=next(driver.slots), version=step, params=params.address, offsets=self.offsets, step=step,
-            microbatch=number, no_input_grad=no_input_grad, no_weight_grad=no_weight_grad,
-            input=input.address if input else None, output=self.output.address if self.output else None,
-            grad_out=self.grad_out.address if self.grad_out else None)
+            stage=stage,
+            slot=next(driver.slots),
+            version=step,
+            params=params.address,
+            offsets=self.offsets,
+            step=step,
+            microbatch=number,
+            no_input_grad=no_input_grad,
+            no_weight_grad=no_weight_grad,
+            input=input.address if input else None,
+            output=self.output.address if self.output.size else None,
+            grad_out=self.grad_out.address if self.grad_out.size else None,
+        )
 
-    def forward(self) -> Memory | None:
+    def forward(self) -> Memory:
         self.driver.call("forward", byref(self.c))
-        if self.input is not None:  # the memory is the executor's again
-            self.input = Memory(0)
-            self.c.input = None
         return self.output
 
-    def input_grad(self, grad_in: Memory | None = None) -> Memory | None:
+    def input_grad(self, grad_in: Memory | None = None) -> Memory:
         self.c.grad_in = grad_in.address if grad_in else None
         self.driver.call("input_grad", byref(self.c))
         return self.grad_out
@@ -133,8 +177,10 @@ class InFlight:
         self.c.grads = self.grads
         self.driver.call("weight_grad", byref(self.c))
         sizes = [4 * torch.Size(t.shape[: t.rank]).numel() for t in self.driver.tensors(self.stage)]
-        return {name: ctypes.string_at(at, size) if at else bytes(size)
-                for name, at, size in zip(self.driver.names(self.stage), self.grads, sizes)}
+        return {
+            name: ctypes.string_at(at, size) if at else bytes(size)
+            for name, at, size in zip(self.driver.names(self.stage), self.grads, sizes)
+        }
 
     def finish(self) -> dict[str, bytes]:
         found = self.weight_grad()
@@ -142,5 +188,93 @@ class InFlight:
         return found
 
 
+def spoil(memory: Memory | None) -> None:
+    if memory is not None:
+        ctypes.memset(memory.address, 0xAB, memory.size)
+
+
 def floats(data: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.float32) if data else torch.empty(0)
+
+
+HEAD = """
+import pawl, torch
+from torch import nn
+F = nn.functional
+class Data:
+    def __len__(self): return 10
+    def __getitem__(self, i):
+        g = torch.Generator().manual_seed(i)
+        return torch.randn(6, generator=g), i % 3
+def adamw(params): return torch.optim.AdamW(params, lr=3e-4, weight_decay=0.1)
+"""
+MLP = (
+    HEAD
+    + """
+pipeline = pawl.pipeline(stages=[nn.Sequential(nn.Linear(6, 8), nn.ReLU(inplace=True)),
+                                 nn.Sequential(nn.ReLU(True), nn.LayerNorm(8), nn.Linear(8, 8, False)),
+                                 nn.Linear(8, 3)],
+                         loss=F.cross_entropy, data=Data(), optimizer=adamw)
+"""
+)
+
+
+# Text in, a tied embedding, attention, a mask and bfloat16 on the wire, dropout, checkpoints, autocast.
+GPT = """
+import pawl, torch
+from torch import nn
+F = nn.functional
+class Data:
+    def __len__(self): return 7
+    def __getitem__(self, i):
+        text = torch.randint(0, 11, (6,))  # other text each time it is asked for
+        return text[:-1], text[1:]
+class Front(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.scale = nn.Embedding(11, 8), nn.Parameter(torch.ones(8))
+        self.register_buffer("places", torch.randn(5, 8))
+    def forward(self, text):
+        x = self.wte(text) + self.places * self.scale
+        x = x + F.linear(F.linear(x, self.wte.weight), self.wte.weight.t().contiguous())
+        return F.dropout(x, 0.2), text > 3, x.bfloat16()
+class Middle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attend, self.up = nn.MultiheadAttention(8, 2, batch_first=True, dropout=0.1), nn.Linear(8, 8)
+        self.shared, self.unused = nn.Linear(8, 8), nn.Linear(3, 3)
+    def block(self, x):
+        return self.shared(torch.tanh(self.shared(x)))
+    def forward(self, x, mask, low):
+        x = x + self.attend(x, x, x, key_padding_mask=mask & False)[0] + self.up(low.float())
+        x = x + torch.utils.checkpoint.checkpoint(self.block, x, use_reentrant=False)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = self.up(x)
+        return x + y.float(), mask
+class Back(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 11)
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+    def forward(self, x, mask):
+        return self.head(self.frozen(x) * (1 + mask.unsqueeze(-1)))
+def loss(logits, target):
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten())
+def pipeline(options):
+    return pawl.pipeline(stages=[Front, Middle, Back], loss=loss, data=Data(),
+                         optimizer=lambda params: torch.optim.AdamW(params, lr=options["lr"]))
+"""
+GPT_JOB: dict[str, Any] = dict(stages=3, options='{"lr": 0.01}')
+
+
+class Case(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.addCleanup(sys.path.__setitem__, slice(None), list(sys.path))
+        self.addCleanup(sys.modules.pop, "train_me", None)
+
+    def driver(self, text: str, **job: Any) -> Driver:
+        sys.modules.pop("train_me", None)
+        return Driver(self.folder, text, **job)

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 
-from runs import BUILD, PAWL, TIMEOUT, RunCase  # noqa: E402
+from runs import BUILD, PAWL, TIMEOUT, RunCase  # type: ignore[import-not-found]  # noqa: E402
 
 if importlib.util.find_spec("torch") is None or not PAWL.exists():
     print("skipped: this Python has no torch, or there is no pawl in PAWL_BUILD_DIR")
@@ -35,7 +35,7 @@ parallel: {{pipelines: 2, stages: 2, microbatches: 2, batch: 2}}
 optimizer: {{clip_norm: 0}}
 save: {{every: 1, keep: 2}}
 """
-# The example's pipeline. `go`: a file; while it is not there, each sample takes a while, so that somebody can come.
+# The example's pipeline. `go`: a file; while it is not there each sample takes a while, so that one can join.
 MODULE = """
 import importlib.util, os, pathlib, time
 spec = importlib.util.spec_from_file_location("example", {example!r})
@@ -46,7 +46,7 @@ class Slow:
     def __init__(self, data, go): self.data, self.go = data, go
     def __len__(self): return len(self.data)
     def __getitem__(self, index):
-        if not os.path.exists(self.go): time.sleep(0.1)
+        if not os.path.exists(self.go): time.sleep(0.6)
         return self.data[index]
 class Failing(example.nn.Module):
     calls = 0
@@ -64,14 +64,18 @@ def pipeline(options):
 """
 
 
-class Torch(RunCase):
+class Torch(RunCase):  # type: ignore[misc]
+    wanted: dict[str, Any] = {}  # the report of a run that nothing happens to
+    first: Path  # its folder
+
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        cls.wanted: dict[str, Any] | None = None
-        cls.first = cls.root / "first"
-        environment = dict(PAWL_PYTHON=sys.executable, PAWL_LIBRARY_TRAIN=str(BUILD / "libpawl_train.so"),
-                           PYTHONPATH=str(ROOT / "python"))
+        environment = dict(
+            PAWL_PYTHON=sys.executable,
+            PAWL_LIBRARY_TRAIN=str(BUILD / "libpawl_train.so"),
+            PYTHONPATH=str(ROOT / "python"),
+        )
         cls.saved = {key: os.environ.get(key) for key in environment}
         os.environ.update(environment)
 
@@ -84,19 +88,29 @@ class Torch(RunCase):
     def spec(self, width: int = 16, go: str = "", good: int = 0, **changes: Any) -> tuple[Path, Path]:
         type(self).serial += 1
         folder = self.root / f"run{self.serial}"
-        values = dict(dir=folder, steps=STEPS, seed=SEED, module=self.root / f"module{self.serial}.py",
-                      options=json.dumps({"text": str(self.text), "dropout": 0.1})) | changes
+        values = (
+            dict(
+                dir=folder,
+                steps=STEPS,
+                seed=SEED,
+                module=self.root / f"module{self.serial}.py",
+                options=json.dumps({"text": str(self.text), "dropout": 0.1}),
+            )
+            | changes
+        )
         self.module(values["module"], width, go, good)
         path = self.root / f"spec{self.serial}.yaml"
         path.write_text(SPEC.format(**values))
         return path, folder
 
     def module(self, path: Path, width: int = 16, go: str = "", good: int = 0) -> None:
-        path.write_text(MODULE.format(example=str(ROOT / "examples/python/pipeline.py"), width=width, go=go, good=good))
+        path.write_text(
+            MODULE.format(example=str(ROOT / "examples/python/pipeline.py"), width=width, go=go, good=good)
+        )
 
     def undisturbed(self) -> dict[str, Any]:
         """The report of a run that nothing happens to."""
-        if self.wanted is None:
+        if not self.wanted:
             spec, folder = self.spec()
             self.run_pawl(spec)
             type(self).first = folder
@@ -117,8 +131,12 @@ class Torch(RunCase):
 
     def test_everything_killed_and_started_again_changes_no_bit_and_another_model_is_foreign(self) -> None:
         spec, folder = self.spec()
-        done = subprocess.run([PAWL, "train", spec, "--quiet", "--inject", "kill:launcher@8"], capture_output=True,
-                              text=True, timeout=TIMEOUT)
+        done = subprocess.run(
+            [PAWL, "train", spec, "--quiet", "--inject", "kill:launcher@8"],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
         self.assertEqual(done.returncode, -9, done.stderr)
         module = self.root / f"module{self.serial}.py"
         self.module(module, width=32)
@@ -148,7 +166,9 @@ class Torch(RunCase):
         spec, folder = self.spec(options=json.dumps({"text": str(self.text), "dropout": 0}))
         self.run_pawl(spec)
         had = [event["loss"] for event in self.events(folder, "step")]
-        wanted = plain_losses(self.root / f"module{self.serial}.py", json.dumps({"text": str(self.text), "dropout": 0}))
+        wanted = plain_losses(
+            self.root / f"module{self.serial}.py", json.dumps({"text": str(self.text), "dropout": 0})
+        )
         self.assertEqual(len(had), STEPS)
         torch.testing.assert_close(torch.tensor(had), torch.tensor(wanted), rtol=1e-4, atol=0)
         self.assertLess(had[-1], had[0])
@@ -156,30 +176,52 @@ class Torch(RunCase):
     def test_weights_are_exported_by_their_names(self) -> None:
         self.undisturbed()
         out = self.root / "weights.safetensors"
-        self.command("ckpt", "export", self.first, "-o", out, "--exclude", "exp_avg*", "--exclude", "exponent/")
+        self.command(
+            "ckpt", "export", self.first, "-o", out, "--exclude", "exp_avg*", "--exclude", "exponent/"
+        )
         from safetensors.torch import load_file
+
         tensors = load_file(out)
-        made = load(str(self.root / self.first.name.replace("run", "module")) + ".py",
-                    json.dumps({"text": str(self.text)}), SEED)
-        for index, stage in enumerate(made.stages):
-            own = {name.removeprefix(f"stages.{index}."): tensor for name, tensor in tensors.items()
-                   if name.startswith(f"stages.{index}.")}
-            stage.load_state_dict(own)
+        made = load(
+            str(self.root / self.first.name.replace("run", "module")) + ".py",
+            json.dumps({"text": str(self.text)}),
+            SEED,
+        )
+        for stage in made.stages:  # no two stages have a name in common
+            stage.load_state_dict({name: tensors[name] for name in stage.state_dict()})
         self.assertEqual(len(tensors), sum(len(stage.state_dict()) for stage in made.stages))
 
     def test_an_exception_of_the_user_s_ends_the_run_with_its_line(self) -> None:
         spec, folder = self.spec(good=1 + 3 * CONTRIBUTIONS)
         done = self.run_pawl(spec, expect=1)
-        self.assertRegex(done.stderr.splitlines()[-1], r"stage 1, step \d+, micro-batch \d: forward: ValueError: the shoe "
-                                                       r"does not fit \(.*module\d+\.py:\d+\)")
+        self.assertRegex(
+            done.stderr.splitlines()[-1],
+            r"stage 1, step \d+, micro-batch \d: forward: ValueError: the shoe "
+            r"does not fit \(.*module\d+\.py:\d+\)",
+        )
         self.assertIn("Traceback", done.stderr)
         self.assertLessEqual(len(self.events(folder, "worker_failed")), 4)
 
     def test_the_example_runs_as_it_is_printed(self) -> None:
         options = json.dumps({"text": str(self.text)})
-        done = subprocess.run([PAWL, "train", "examples/python/pipeline.yaml", "--steps", "3", "--json", "--set",
-                               f"run.dir={self.root}/example", "--set", f"torch.options={options}"],
-                              capture_output=True, text=True, timeout=TIMEOUT, cwd=ROOT)
+        done = subprocess.run(
+            [
+                PAWL,
+                "train",
+                "examples/python/pipeline.yaml",
+                "--steps",
+                "3",
+                "--json",
+                "--set",
+                f"run.dir={self.root}/example",
+                "--set",
+                f"torch.options={options}",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            cwd=ROOT,
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["final_step"], 3)
 

@@ -84,7 +84,7 @@ class StridedTest(unittest.TestCase):
         self.assertFalse(model.turned.is_contiguous())
         with Checkpointer(self.path, model=model, optimizer=optimizer, every=1, signals=()) as ckpt:
             ckpt.step()
-            held = {t.data_ptr() for t in ckpt._held}
+            held = {a for part in ckpt._gatherer._parts for a in part.addresses}
             for parameter in model.parameters():
                 self.assertIn(parameter.data_ptr(), held)
                 for key in ("exp_avg", "exp_avg_sq"):
