@@ -2,11 +2,14 @@
  * plain copies; memory of another kind by its own, which end whenever they like, on any thread. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "ckpt/set_fetch.h"
 
 /* Copies into other kinds of memory under way at once. */
 #define COPIES_MAX 64u
+/* Less is not worth a system call. */
+#define POPULATE_BYTES_MIN ((uint64_t)64 << 10)
 
 /* ---- uses of a chunk ---- */
 
@@ -166,6 +169,18 @@ static const struct pawl_memory *memory_of(const struct set_call *call, uint32_t
     return call->wants[call->pieces[piece].want].tensor->memory;
 }
 
+/* Pages that were never touched come one by one, each by an interrupt, unless they are asked for together.
+ * Only a hint: older kernels do not know it, and pages that are there cost nothing. */
+static void populate(const struct part *p) {
+#ifdef MADV_POPULATE_WRITE
+    uintptr_t begin = (uintptr_t)p->target & ~(uintptr_t)(STORE_BLOCK - 1),
+              end = (uintptr_t)p->target + p->bytes;
+    if (p->bytes >= POPULATE_BYTES_MIN) (void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
+#else
+    (void)p;
+#endif
+}
+
 bool fetch_deliver_plain(const struct set_call *call, const struct set_line *l) {
     size_t end = fetch_uses_end(call, l->job);
     for (size_t i = l->job; i < end; i++) {
@@ -175,7 +190,10 @@ bool fetch_deliver_plain(const struct set_call *call, const struct set_line *l) 
     for (size_t i = l->job; i < end; i++) {
         if (call->uses[i].piece == SET_NO_PIECE) continue;
         struct parts parts = parts_of(call, l, call->uses[i].piece);
-        for (struct part p; parts_next(&parts, &p);) memcpy(p.target, p.source, p.bytes);
+        for (struct part p; parts_next(&parts, &p);) {
+            populate(&p);
+            memcpy(p.target, p.source, p.bytes);
+        }
     }
     return true;
 }
