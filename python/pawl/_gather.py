@@ -180,7 +180,8 @@ class _Part:
 
 
 def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece, source: torch.Tensor) -> _native.Tensor:
-    """Without its address, which each save tells, but for memory with strides: that is declared where it is."""
+    """Without its address, which each save tells, but for memory with strides: that is declared where it
+    is."""
     strides = _shard.strides(source)
     shape = tuple(entry.tensor.shape)
     box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
@@ -193,7 +194,8 @@ class Gatherer:
 
     def __init__(self, states: list[_torch.State], *, rank: int, world: int, rng: bool,
                  memory_of: MemoryOf = lambda _: 0) -> None:
-        """memory_of: address of the kind of memory that a tensor is captured from late; 0: the processor's."""
+        """memory_of: address of the kind of memory that a tensor is captured from late; 0: the
+        processor's."""
         self._parts = [_Part(state, rank, world, memory_of) for state in states]
         self._rank, self._world, self._rng = rank, world, rng
         self._tensors: list[_native.Tensor] = []

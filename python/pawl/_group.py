@@ -70,6 +70,16 @@ def _address() -> str:
         return "127.0.0.1"
 
 
+def _store(host: str, port: int, serves: bool, patience: datetime.timedelta) -> td.TCPStore:
+    """Debian's PyTorch asks for libuv unless told otherwise, and is built without it."""
+    try:
+        return td.TCPStore(host, port, None, serves, patience, wait_for_workers=False)
+    except RuntimeError as e:
+        if "libuv" not in str(e):
+            raise
+        return td.TCPStore(host, port, None, serves, patience, wait_for_workers=False, use_libuv=False)
+
+
 class Ranks:
     """The group of all ranks of torch.distributed. Making one is a collective call."""
 
@@ -78,12 +88,12 @@ class Ranks:
         patience = datetime.timedelta(seconds=STEP_PATIENCE_S)
         told: list[Any] = [None]
         if self.rank == 0:
-            self._store = td.TCPStore("0.0.0.0", 0, None, True, patience, wait_for_workers=False)
+            self._store = _store("0.0.0.0", 0, True, patience)
             told = [(_address(), self._store.port, uuid.uuid4().hex)]
         td.broadcast_object_list(told, src=0)
         host, port, self.start = told[0]
         if self.rank != 0:
-            self._store = td.TCPStore(host, port, None, False, patience)
+            self._store = _store(host, port, False, patience)
         self._next: int | None = None  # step of the next save, None: the first one
         self._saves = 0
         self._seen = 0  # step at which a notice to stop was seen
@@ -139,7 +149,8 @@ class Ranks:
     # ---- Restoring ----
 
     def agree_step(self, attempt: int, mine: tuple[int, int] | None) -> tuple[int, int] | None:
-        """Step and start to restore in attempt 0, 1, ...: what rank 0 says on all ranks; None: there is none."""
+        """Step and start to restore in attempt 0, 1, ...: what rank 0 says on all ranks; None: there is
+        none."""
         key = f"resume/{attempt}"
         if self.rank == 0:
             self._set(key, "0 0" if mine is None else f"{mine[0]} {mine[1]}")
@@ -147,8 +158,8 @@ class Ranks:
         return (step, start) if step else None
 
     def agree_restored(self, attempt: int, damage: str) -> list[str]:
-        """Returns when all ranks have read the step: the damage that they met, none: it is good on all of them.
-        PeerLost: one failed for another reason."""
+        """Returns when all ranks have read the step: the damage that they met, none: it is good on all of
+        them. PeerLost: one failed for another reason."""
         self._set(f"restored/{attempt}/{self.rank}", "damaged " + damage if damage else "good")
         words = [self._get(f"restored/{attempt}/{r}", f"rank {r} to restore").partition(" ") for r in range(self.size)]
         failed = [f"rank {r}: {text}" for r, (word, _, text) in enumerate(words) if word == "failed"]
