@@ -203,7 +203,8 @@ class Gatherer:
 
     def __init__(self, states: list[_torch.State], *, rank: int, world: int, rng: bool,
                  memory_of: MemoryOf = lambda _: 0) -> None:
-        """memory_of: address of the kind of memory that a tensor is captured from late; 0: the processor's."""
+        """memory_of: address of the kind of memory that a tensor is captured from late; 0: the
+        processor's."""
         self._parts = [_Part(state, rank, world, memory_of) for state in states]
         self._rank, self._world, self._rng = rank, world, rng
         self._tensors: list[_native.Tensor] = []
