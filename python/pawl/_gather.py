@@ -26,7 +26,7 @@ _memory_of: Any = getattr(torch.Tensor, "untyped_storage", torch.Tensor.detach)
 
 
 class Found(NamedTuple):
-    # That of the last time where all is equal; addresses are 0, but for strided ones, which are declared with them.
+    # That of the last time where all is equal. Addresses are 0, but for strided ones, declared with them.
     tensors: list[_native.Tensor]
     addresses: list[int]  # of the memory of each
     held: list[Any]  # has to live until that was captured
