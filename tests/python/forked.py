@@ -22,7 +22,7 @@ import torch
 _server: tuple[TextIO, TextIO] | None = None  # requests to it, answers of it
 
 
-def _import_all() -> None:
+def import_all() -> None:
     """PyTorch imports much more with the first step of an optimizer, which takes longer than what tests do."""
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
@@ -33,7 +33,7 @@ def main() -> None:
     """Instead of unittest.main(). In a child it returns when the child has done what it was asked for."""
     global _server
     torch.set_num_threads(1)
-    _import_all()
+    import_all()
     asked, answered = os.pipe(), os.pipe()
     if os.fork() == 0:
         os.close(asked[1])

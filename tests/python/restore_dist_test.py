@@ -21,6 +21,7 @@ if int(torch.__version__.split(".")[0]) < 2 or not torch.distributed.is_availabl
     print("skipped: this PyTorch has no fully_shard")
     sys.exit(77)
 
+import forked  # noqa: E402
 import torch.distributed as td  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
@@ -151,4 +152,5 @@ class RestoreDistTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    forked.import_all()  # not in each of the ranks, which are forked
     sys.exit(unittest.main())
