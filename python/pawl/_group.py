@@ -139,7 +139,7 @@ class Ranks:
     # ---- Restoring ----
 
     def agree_step(self, attempt: int, mine: tuple[int, int] | None) -> tuple[int, int] | None:
-        """Step and start to restore in attempt 0, 1, ...: what rank 0 says on all ranks; None: there is none."""
+        """Step and start to restore in attempt 0, 1, ...: what rank 0 says; None: there is none."""
         key = f"resume/{attempt}"
         if self.rank == 0:
             self._set(key, "0 0" if mine is None else f"{mine[0]} {mine[1]}")
@@ -147,10 +147,11 @@ class Ranks:
         return (step, start) if step else None
 
     def agree_restored(self, attempt: int, damage: str) -> list[str]:
-        """Returns when all ranks have read the step: the damage that they met, none: it is good on all of them.
-        PeerLost: one failed for another reason."""
+        """Returns when all ranks have read the step: the damage that they met, none: it is good on all of
+        them. PeerLost: one failed for another reason."""
         self._set(f"restored/{attempt}/{self.rank}", "damaged " + damage if damage else "good")
-        words = [self._get(f"restored/{attempt}/{r}", f"rank {r} to restore").partition(" ") for r in range(self.size)]
+        words = [self._get(f"restored/{attempt}/{r}", f"rank {r} to restore").partition(" ")
+                 for r in range(self.size)]
         failed = [f"rank {r}: {text}" for r, (word, _, text) in enumerate(words) if word == "failed"]
         if failed:
             raise errors.PeerLost(f"not restored, since it failed on other ranks: {'; '.join(failed)}")

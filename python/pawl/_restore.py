@@ -1,10 +1,11 @@
 """Restoring the newest good step: from stored tensors into the objects that Checkpointer was given.
 
-Promises: what does not fit (names, shapes, types, malformed values) is found before anything is changed, and listed
-whole. Then parameters and buffers are read into the memory that they have, everything else into memory that becomes
-the objects' own: there is no second copy of the state. Every chunk is verified; where one is damaged the next older
-step is read over all of it, on all ranks, and a warning says so. Only where no good step is left are the objects
-partly overwritten in the end: the exception says that too. Tested in tests/python/restore_test.py."""
+Promises: what does not fit (names, shapes, types, malformed values) is found before anything is changed, and
+listed whole. Then parameters and buffers are read into the memory that they have, everything else into memory
+that becomes the objects' own: there is no second copy of the state. Every chunk is verified; where one is
+damaged the next older step is read over all of it, on all ranks, and a warning says so. Only where no good
+step is left are the objects partly overwritten in the end: the exception says that too. Tested in
+tests/python/restore_test.py."""
 
 from __future__ import annotations
 
@@ -70,27 +71,29 @@ class Restore:
                 return step.step
             self._lost.append(_Lost(step.step, "; ".join(damage)))
             if strict:
-                raise errors.Corrupt(f"{self._path}: step {step.step} is damaged: {self._lost[-1].why}. It is marked "
-                                     "bad, the next resume() takes an older one")
+                raise errors.Corrupt(f"{self._path}: step {step.step} is damaged: {self._lost[-1].why}. It "
+                                     "is marked bad, the next resume() takes an older one")
             reader.pass_over(_index(reader, step))
         if self._lost:
-            raise errors.Corrupt(f"{self._path}: step {self._lost[0].step} is damaged, and no older one is good: "
-                                 f"{self._lost[0].why}. from_scratch=True begins anew")
+            raise errors.Corrupt(f"{self._path}: step {self._lost[0].step} is damaged, and no older one is "
+                                 f"good: {self._lost[0].why}. from_scratch=True begins anew")
         try:
             self._ckpt.resume_from(0, 0)
         except errors.Corrupt as e:
-            raise errors.Corrupt(f"{e}; see `pawl ckpt ls {self._path}`; from_scratch=True begins anew") from e
+            raise errors.Corrupt(f"{e}; see `pawl ckpt ls {self._path}`; from_scratch=True begins "
+                                 "anew") from e
         return 0
 
     def _choose(self, reader: _native.Reader) -> _native.Step | None:
         """The newest step that was not passed over: as rank 0 sees it."""
         index = reader.newest()
         step = None if index is None else reader.steps()[index]
-        agreed = self._group.agree_step(len(self._lost), None if step is None else (step.step, step.incarnation))
+        mine = None if step is None else (step.step, step.incarnation)
+        agreed = self._group.agree_step(len(self._lost), mine)
         if agreed is None:
             return None
         return next((s for s in reader.steps() if s.complete and (s.step, s.incarnation) == agreed),
-                    _native.Step(*agreed, unit_count=0, complete=False, bad=False, bytes=0, missing="not found"))
+                    _native.Step(*agreed, unit_count=0, complete=False, bad=False, bytes=0, missing=""))
 
     def _attempt(self, reader: _native.Reader, step: _native.Step) -> list[str]:
         """Restores this step, or says what of it is damaged, on any rank."""
@@ -118,20 +121,20 @@ class Restore:
             return
         for lost in self._lost:
             again = f", {lost.step - step} steps are computed again" if lost.step > step else ""
-            warnings.warn(f"{self._path}: step {lost.step} is damaged and was passed over, going on from step {step}"
-                          f"{again}: {lost.why}", errors.StepLost, stacklevel=5)
+            warnings.warn(f"{self._path}: step {lost.step} is damaged and was passed over, going on from "
+                          f"step {step}{again}: {lost.why}", errors.StepLost, stacklevel=5)
         if problems:
             more = len(problems) - TOLD_PROBLEMS_MAX
             text = "; ".join(problems[:TOLD_PROBLEMS_MAX]) + (f"; and {more} more" if more > 0 else "")
-            warnings.warn(f"{self._path}: stored files are damaged and do not count, going on from step {step}, the "
-                          f"newest that does: {text}", errors.StepLost, stacklevel=5)
+            warnings.warn(f"{self._path}: stored files are damaged and do not count, going on from step "
+                          f"{step}, the newest that does: {text}", errors.StepLost, stacklevel=5)
 
     # ---- Reading ----
 
     def _read(self, reader: _native.Reader, step: _native.Step) -> _Plan:
         if not step.complete:
-            raise errors.Corrupt(f"{self._path}: step {step.step} of start {step.incarnation} is not complete here: "
-                                 f"do all ranks see the same folder? {step.missing}")
+            raise errors.NotFound(f"{self._path}: step {step.step} of start {step.incarnation}, which rank 0 "
+                                  "restores, is not complete here: do all ranks see the same folder?")
         index = _index(reader, step)
         unit = self._group.rank if self._group.rank < step.unit_count else 0
         blob = _parse(self._path, reader.blob(index, unit))
@@ -139,11 +142,13 @@ class Restore:
         try:
             plan = self._plan(blob, stored)
         except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise errors.Format(f"{self._path}: the stored state of step {step.step} is malformed, nothing was "
-                                f"loaded: {e!r}") from e
+            loaded = "" if self._overwrote else ", nothing was loaded"
+            raise errors.Format(f"{self._path}: the stored state of step {step.step} is malformed{loaded}: "
+                                f"{e!r}") from e
         apart = {n for s in self._modules() for n in _match.apart(s, blob["objects"][s.key], plan.tensors)}
         reader.read(index, [t for t in plan.wanted if t.name in apart])  # into other memory than the objects'
-        self._refuse(blob, [d for s in self._modules() for d in _match.torn(s, blob["objects"][s.key], plan.tensors)])
+        self._refuse(blob, [d for s in self._modules()
+                            for d in _match.torn(s, blob["objects"][s.key], plan.tensors)])
         self._overwrote = True
         reader.read(index, [t for t in plan.wanted if t.name not in apart])
         return plan
@@ -237,7 +242,8 @@ def _parse(path: str, blob: bytes) -> dict[str, Any]:
         out = json.loads(blob)
     except ValueError as e:
         raise errors.Format(f"{path}: not written by pawl.Checkpointer ({e})") from e
-    if not isinstance(out, dict) or out.get("format") != _tree.FORMAT or not isinstance(out.get("objects"), dict):
+    if not isinstance(out, dict) or out.get("format") != _tree.FORMAT or \
+            not isinstance(out.get("objects"), dict):
         raise errors.Format(f"{path}: not written by pawl.Checkpointer")
     if out.get("version") != _tree.VERSION:
         raise errors.Format(f"{path}: written in version {out.get('version')} of the format, this pawl "

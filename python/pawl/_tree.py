@@ -172,7 +172,8 @@ def _typed_torch(value: dict[str, Any], tag: Any, body: Any) -> Any:
         return _dtype(torch, body)
     if tag == "inline":
         raw = bytearray(base64.b64decode(body, validate=True))
-        tensor = torch.frombuffer(raw, dtype=torch.uint8).clone() if raw else torch.empty(0, dtype=torch.uint8)
+        empty = torch.empty(0, dtype=torch.uint8)
+        tensor = torch.frombuffer(raw, dtype=torch.uint8).clone() if raw else empty
         return tensor.view(_dtype(torch, value["dtype"])).reshape(value["shape"])
     raise ValueError(f"a stored value has the unknown type {tag!r}: was it written by a newer pawl?")
 

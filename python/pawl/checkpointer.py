@@ -6,8 +6,9 @@
 
 Promises: a step that resume() returns is whole, and everything given is as it was after that step. What only
 opt.step() changes is copied by threads of the library after save() has returned, until a hook before the next
-opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name, shape
-or type; a damaged step is passed over for an older one. One thread uses a Checkpointer. Failures: pawl.errors. Contract in prose: docs/pytorch.md.
+opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name,
+shape or type; a damaged step is passed over for an older one. One thread uses a Checkpointer. Failures:
+pawl.errors. Contract in prose: docs/pytorch.md.
 Tested in tests/python/{checkpointer,exact}_test.py."""
 
 from __future__ import annotations
@@ -251,9 +252,9 @@ class Checkpointer:
         return {**(status if isinstance(status, dict) else status._asdict()), "step": self._step}
 
     def events(self) -> list[_native.Event]:
-        """What happened since the last call, oldest first: begun, captured, committed, durable, skipped, cancelled,
-        failed (id 0: something damaged that resume() passed over), interval. Of more than 1024 the oldest are
-        dropped. Failures are raised by step() and save() all the same."""
+        """What happened since the last call, oldest first: begun, captured, committed, durable, skipped,
+        cancelled, failed (id 0: something damaged that resume() passed over), interval. Of more than 1024 the
+        oldest are dropped. Failures are raised by step() and save() all the same."""
         self._check()
         return self._ckpt.events()
 
@@ -268,10 +269,11 @@ class Checkpointer:
             self.save()
 
     def resume(self, *, strict: bool = False) -> int:
-        """Restore the newest durable step: the number of steps done, 0 when nothing was ever saved. Once, before
-        the first step(). A damaged step is marked bad and passed over for the next older one, with the warning
-        StepLost; strict: Corrupt instead. StateMismatch: all differences, and nothing was loaded. Corrupt: no
-        good step is left, the objects are partly overwritten. Io, Foreign; PeerLost: another rank failed."""
+        """Restore the newest durable step: the number of steps done, 0 when nothing was ever saved. Once,
+        before the first step(). A damaged step is marked bad and passed over for the next older one, with the
+        warning StepLost; strict: Corrupt instead. StateMismatch: all differences, and nothing was loaded.
+        Corrupt: no good step is left, the objects are partly overwritten. Io, Foreign; PeerLost: another rank
+        failed."""
         self._check()
         if self._resumed or self._step:
             raise errors.Argument("resume() comes once, before the first step()")

@@ -23,7 +23,7 @@ _server: tuple[TextIO, TextIO] | None = None  # requests to it, answers of it
 
 
 def import_all() -> None:
-    """PyTorch imports much more with the first step of an optimizer, which takes longer than what tests do."""
+    """PyTorch imports much more with the first step of an optimizer, which takes longer than tests do."""
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     torch.optim.SGD([parameter], lr=0.1).step()
@@ -63,7 +63,7 @@ def run(function: Callable[..., None], *args: Any, timeout: float = 120) -> subp
         code = int(answers.readline())
         done = subprocess.CompletedProcess([function.__name__], code, out.read(), err.read())
     if late:
-        raise AssertionError(f"{function.__name__} has not ended in {timeout:g} s: {done.stdout}{done.stderr}")
+        raise AssertionError(f"{function.__name__} has not ended in {timeout:g} s {done.stdout}{done.stderr}")
     return done
 
 

@@ -83,7 +83,7 @@ def restore_rank(rank: int, folder: str, made_up: bool) -> None:
         if damage:
             raise damage.pop()
 
-    _native.Reader.read = damaged  # type: ignore[method-assign]
+    setattr(_native.Reader, "read", damaged)  # noqa: B010
     with pawl.Checkpointer(f"{folder}/run", model=model, optimizer=optimizer, every=100) as ckpt, \
             warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -105,7 +105,7 @@ def restore_rank(rank: int, folder: str, made_up: bool) -> None:
 
 def mismatched_rank(rank: int, folder: str) -> None:
     model, optimizer = start(rank, folder, "mismatch")
-    more = {"notes": {}} if rank == 1 else {}
+    more: dict[str, Any] = {"notes": {}} if rank == 1 else {}
     ckpt = pawl.Checkpointer(f"{folder}/run", model=model, optimizer=optimizer, every=100, **more)
     wanted = errors.StateMismatch if rank == 1 else errors.PeerLost
     try:
@@ -153,4 +153,4 @@ class RestoreDistTest(unittest.TestCase):
 
 if __name__ == "__main__":
     forked.import_all()  # not in each of the ranks, which are forked
-    sys.exit(unittest.main())
+    unittest.main()
