@@ -139,7 +139,7 @@ class Ranks:
     # ---- Restoring ----
 
     def agree_step(self, attempt: int, mine: tuple[int, int] | None) -> tuple[int, int] | None:
-        """Step and start to restore in attempt 0, 1, ...: what rank 0 says on all ranks; None: none."""
+        """Step and start to restore in attempt 0, 1, ...: what rank 0 says; None: there is none."""
         key = f"resume/{attempt}"
         if self.rank == 0:
             self._set(key, "0 0" if mine is None else f"{mine[0]} {mine[1]}")

@@ -88,13 +88,12 @@ class Restore:
         """The newest step that was not passed over: as rank 0 sees it."""
         index = reader.newest()
         step = None if index is None else reader.steps()[index]
-        agreed = self._group.agree_step(len(self._lost),
-                                        None if step is None else (step.step, step.incarnation))
+        mine = None if step is None else (step.step, step.incarnation)
+        agreed = self._group.agree_step(len(self._lost), mine)
         if agreed is None:
             return None
         return next((s for s in reader.steps() if s.complete and (s.step, s.incarnation) == agreed),
-                    _native.Step(*agreed, unit_count=0, complete=False, bad=False, bytes=0,
-                                 missing="not found"))
+                    _native.Step(*agreed, unit_count=0, complete=False, bad=False, bytes=0, missing=""))
 
     def _attempt(self, reader: _native.Reader, step: _native.Step) -> list[str]:
         """Restores this step, or says what of it is damaged, on any rank."""
@@ -134,8 +133,8 @@ class Restore:
 
     def _read(self, reader: _native.Reader, step: _native.Step) -> _Plan:
         if not step.complete:
-            raise errors.Corrupt(f"{self._path}: step {step.step} of start {step.incarnation} is not "
-                                 f"complete here: do all ranks see the same folder? {step.missing}")
+            raise errors.NotFound(f"{self._path}: step {step.step} of start {step.incarnation}, which rank 0 "
+                                  "restores, is not complete here: do all ranks see the same folder?")
         index = _index(reader, step)
         unit = self._group.rank if self._group.rank < step.unit_count else 0
         blob = _parse(self._path, reader.blob(index, unit))
@@ -143,8 +142,9 @@ class Restore:
         try:
             plan = self._plan(blob, stored)
         except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise errors.Format(f"{self._path}: the stored state of step {step.step} is malformed, nothing "
-                                f"was loaded: {e!r}") from e
+            loaded = "" if self._overwrote else ", nothing was loaded"
+            raise errors.Format(f"{self._path}: the stored state of step {step.step} is malformed{loaded}: "
+                                f"{e!r}") from e
         apart = {n for s in self._modules() for n in _match.apart(s, blob["objects"][s.key], plan.tensors)}
         reader.read(index, [t for t in plan.wanted if t.name in apart])  # into other memory than the objects'
         self._refuse(blob, [d for s in self._modules()
@@ -242,8 +242,8 @@ def _parse(path: str, blob: bytes) -> dict[str, Any]:
         out = json.loads(blob)
     except ValueError as e:
         raise errors.Format(f"{path}: not written by pawl.Checkpointer ({e})") from e
-    if (not isinstance(out, dict) or out.get("format") != _tree.FORMAT
-            or not isinstance(out.get("objects"), dict)):
+    if not isinstance(out, dict) or out.get("format") != _tree.FORMAT or \
+            not isinstance(out.get("objects"), dict):
         raise errors.Format(f"{path}: not written by pawl.Checkpointer")
     if out.get("version") != _tree.VERSION:
         raise errors.Format(f"{path}: written in version {out.get('version')} of the format, this pawl "

@@ -257,8 +257,8 @@ def rng_get() -> dict[str, Any]:
     """Generators of torch, of its CUDA devices, of Python, and of numpy where the program has loaded it."""
     numpy = sys.modules.get("numpy")
     version, words, gauss = random.getstate()
-    state = {"torch": torch.get_rng_state(),
-             "python": (version, struct.pack(f"<{len(words)}I", *words), gauss),
+    packed = struct.pack(f"<{len(words)}I", *words)
+    state = {"torch": torch.get_rng_state(), "python": (version, packed, gauss),
              "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
              "numpy": None if numpy is None else numpy.random.get_state()}
     out: dict[str, Any] = _tree.encode(state, "rng", None)

@@ -8,7 +8,8 @@ Promises: a step that resume() returns is whole, and everything given is as it w
 opt.step() changes is copied by threads of the library after save() has returned, until a hook before the next
 opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name,
 shape or type; a damaged step is passed over for an older one. One thread uses a Checkpointer. Failures:
-pawl.errors. Contract in prose: docs/pytorch.md. Tested in tests/python/{checkpointer,exact}_test.py."""
+pawl.errors. Contract in prose: docs/pytorch.md.
+Tested in tests/python/{checkpointer,exact}_test.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Programs that a test runs in processes of their own, without importing torch anew in each of them.
 
-A test that ends with `forked.main()` forks a server before anything else was done. `run(function, ...)` has
+A test that ends with `forked.main()` forks a server before any test has run. `run(function, ...)` has
 the server fork a child that calls the function and then ends as every Python program does: exit handlers run,
 an exception is printed, SystemExit has its code. Not a test itself; used by those beside it."""
 
@@ -17,12 +17,23 @@ import unittest
 from collections.abc import Callable
 from typing import Any, TextIO
 
+import torch
+
 _server: tuple[TextIO, TextIO] | None = None  # requests to it, answers of it
+
+
+def import_all() -> None:
+    """PyTorch imports much more with the first step of an optimizer, which takes longer than tests do."""
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    torch.optim.SGD([parameter], lr=0.1).step()
 
 
 def main() -> None:
     """Instead of unittest.main(). In a child it returns when the child has done what it was asked for."""
     global _server
+    torch.set_num_threads(1)
+    import_all()
     asked, answered = os.pipe(), os.pipe()
     if os.fork() == 0:
         os.close(asked[1])
@@ -52,8 +63,7 @@ def run(function: Callable[..., None], *args: Any, timeout: float = 120) -> subp
         code = int(answers.readline())
         done = subprocess.CompletedProcess([function.__name__], code, out.read(), err.read())
     if late:
-        raise AssertionError(f"{function.__name__} has not ended in {timeout:g} s: {done.stdout}"
-                             f"{done.stderr}")
+        raise AssertionError(f"{function.__name__} has not ended in {timeout:g} s {done.stdout}{done.stderr}")
     return done
 
 

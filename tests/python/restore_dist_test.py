@@ -25,6 +25,7 @@ if not hasattr(torch.cpu.Stream(), "record_event"):
     print("skipped: this PyTorch's fully_shard wants a GPU")
     sys.exit(77)
 
+import forked  # noqa: E402
 import torch.distributed as td  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
@@ -155,4 +156,5 @@ class RestoreDistTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    forked.import_all()  # not in each of the ranks, which are forked
     unittest.main()

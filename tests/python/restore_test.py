@@ -112,8 +112,7 @@ class Damage(Run):
             self.assertEqual(20, step)
             self.assert_is(20)
             self.assertEqual(1, len(told))
-            self.assertRegex(told[0],
-                             "step 30 is damaged .* step 20, 10 steps are computed again: .*checksum")
+            self.assertRegex(told[0], "step 30 is damaged .* 20, 10 steps are computed again: .*checksum")
             failed = [e for e in ckpt.events() if e.kind == "failed"]
             self.assertEqual([(0, 30, "CORRUPT")], [(e.id, e.step, e.code) for e in failed])
             self.assertEqual(20, ckpt.status()["durable_step"])
@@ -145,15 +144,14 @@ class Damage(Run):
                 with self.resumed() as (ckpt, step, told):
                     self.assertEqual(10, step)
                     self.assert_is(10)
-                    self.assertRegex("".join(told),
-                                     "do not count, going on from step 10, .*step 20.* does not count")
+                    self.assertRegex("".join(told), "going on from step 10, .*step 20.* does not count")
                     self.assertTrue(any(e.kind == "failed" for e in ckpt.events()))
 
     def test_strict_raises_and_the_next_resume_goes_back(self) -> None:
         self.save(10, 20)
         self.flip(20)
-        with self.open() as ckpt, self.assertRaisesRegex(errors.Corrupt,
-                                                         "step 20 is damaged.*partly overwritten"):
+        with self.open() as ckpt, \
+                self.assertRaisesRegex(errors.Corrupt, "step 20 is damaged.*partly overwritten"):
             ckpt.resume(strict=True)
         with self.resumed(strict=True) as (_, step, told):
             self.assertEqual((10, []), (step, told))
@@ -179,7 +177,7 @@ class Damage(Run):
             with self.assertRaises(errors.Error):
                 ckpt.save(wait=True)
 
-    def test_a_step_that_does_not_fit_after_a_damaged_one_says_that_objects_were_overwritten(self) -> None:
+    def test_an_older_step_that_does_not_fit_is_refused_though_objects_were_overwritten(self) -> None:
         self.notes["a"] = 1
         self.save(10)
         path = self.path
@@ -192,8 +190,7 @@ class Damage(Run):
             other.save(wait=True)
         self.flip(20)
         with pawl.Checkpointer(path, model=self.model, optimizer=self.optimizer) as ckpt, \
-                self.assertRaisesRegex(errors.StateMismatch,
-                                       "(?s)notes: stored.*partly overwritten") as caught:
+                self.assertRaisesRegex(errors.StateMismatch, "(?s)notes: .*partly overwritten") as caught:
             ckpt.resume()
         self.assertNotIn("nothing was loaded", str(caught.exception))
 
@@ -207,8 +204,7 @@ class InPlace(Run):
             pass
         self.assertEqual(before, [p.data_ptr() for p in self.model.parameters()])
         self.assert_is(10)
-        self.assertEqual({7.0}, set(state.flatten().tolist()),
-                         "state that the program still holds was changed")
+        self.assertEqual({7.0}, set(state.flatten().tolist()), "state that the program still holds changed")
 
     def test_a_malformed_blob_changes_nothing(self) -> None:
         def spoil(*args: Any, **kwargs: Any) -> bytes:
@@ -263,7 +259,7 @@ def peak_mib() -> float:
 
 
 def resumes_much(path: str, mib: int) -> None:
-    # what pawl and torch need themselves
+    # What pawl and torch need themselves.
     with pawl.Checkpointer(path + "-warm", model=nn.Linear(2, 2)) as warm:
         warm.step()
         warm.save()
