@@ -230,6 +230,23 @@ def states(objects: dict[str, Any]) -> list[State]:
     return out
 
 
+def lines(entries: list[Entry]) -> list[str]:
+    """What has to be equal on all ranks, a line a tensor: name, type, shape and where it is cut."""
+    return [f"{e.name}: {str(e.tensor.dtype).removeprefix('torch.')} {tuple(e.tensor.shape)}"
+            + (f" {list(e.tensor.placements)}" if hasattr(e.tensor, "placements") else "") for e in entries]
+
+
+def names(states: list[State]) -> list[str]:
+    """Likewise of all objects, and of the tensors that are in modules: before any step is done."""
+    out = [f"{s.key} is a {s.kind}" for s in states]
+    for state in states:
+        if isinstance(state, ModuleState):
+            out += lines(state.collect()[0])
+        elif isinstance(state, OptimizerState):
+            out.append(f"{state.key} is a {type(state.optimizer).__name__}")
+    return out
+
+
 def rng_get() -> dict[str, Any]:
     """Generators of torch, of its CUDA devices, of Python, and of numpy where the program has loaded it."""
     numpy = sys.modules.get("numpy")

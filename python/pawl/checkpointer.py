@@ -16,6 +16,7 @@ import atexit
 import ctypes
 import hashlib
 import json
+import math
 import os
 import signal
 import sys
@@ -28,6 +29,8 @@ from typing import Any
 import torch
 
 from . import _group, _native, _shard, _torch, _tree, errors
+
+LOOK_S = 1.0  # wait() looks so often whether the ranks that it waits for live
 
 
 class Checkpointer:
@@ -48,14 +51,15 @@ class Checkpointer:
                  tolerate: int = 0, grace: float = 30.0, signals: Sequence[int] = (signal.SIGTERM,),
                  rng: bool = True, debug: bool = False, from_scratch: bool = False,
                  **objects: Any) -> None:
-        if every != "auto" and (not isinstance(every, int) or every < 1):
-            raise errors.Argument(f"every is {every!r}: wanted a number of steps, 1 or more, or 'auto'")
-        if on_full not in ("wait", "skip"):
-            raise errors.Argument(f"on_full is {on_full!r}: wanted 'wait' or 'skip'")
-        if not objects:
-            raise errors.Argument("nothing to save: give model=, optimizer=, ...")
-        self._path, self._objects, self._group = os.fspath(path), objects, _group.find("auto")
-        self._states = _torch.states(objects)
+        self._path, self._objects = os.fspath(path), objects
+        self._states: list[_torch.State] = []
+        failed: errors.Error | None = None
+        try:
+            _check_options(every, on_full, objects)
+            self._states = _torch.states(objects)
+        except errors.Error as e:
+            failed = e
+        self._group = _group.find("auto")  # collective: an error above must not leave others waiting for this rank
         self._fixed = every != "auto"
         self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch
         self._pid, self._closed, self._resumed = os.getpid(), False, False
@@ -65,16 +69,43 @@ class Checkpointer:
         self._held: list[torch.Tensor] = []
         self._hashes: list[tuple[str, torch.Tensor, bytes]] = []
         self._notice: int | None = None
-        self._ckpt = _native.Ckpt(
-            self._path, rank=self._group.rank, rank_count=self._group.size, start=self._group.start,
-            every=0 if every == "auto" else int(every), overhead=overhead, mtbf_s=mtbf or 0.0,
-            in_flight=in_flight, keep=keep, full="block" if on_full == "wait" else "skip", tolerate=tolerate)
+        shared = {"every": every, "overhead": overhead, "keep": keep, "in_flight": in_flight, "mtbf": mtbf,
+                  "on_full": on_full, "tolerate": tolerate, "rng": rng, "from_scratch": from_scratch}
+        try:
+            self._group.agree_begin(os.path.realpath(self._path), shared,
+                                    lambda: _torch.names(self._states), failed)
+            self._ckpt = self._open(every, overhead=overhead, mtbf_s=mtbf or 0.0, in_flight=in_flight, keep=keep,
+                                    full="block" if on_full == "wait" else "skip", tolerate=tolerate)
+        except BaseException:
+            self._group.leave(None)
+            raise
         self._hooks = [self._hook(s.optimizer) for s in self._states if isinstance(s, _torch.OptimizerState)]
         self._handlers: dict[int, Any] = {}
         self._catch(signals)
         self._exit = _at_exit(self)
 
     # ---- Before and after ----
+
+    def _open(self, every: int | str, **options: Any) -> _native.Ckpt:
+        """Opens the run's folder, on all ranks or on none."""
+        ckpt, failed = None, None
+        for first in (True, False):  # rank 0, then the others
+            if first == (self._group.rank == 0):
+                try:
+                    ckpt = _native.Ckpt(self._path, rank=self._group.rank, rank_count=self._group.size,
+                                        start=self._group.start, every=0 if every == "auto" else int(every), **options)
+                except errors.Error as e:
+                    failed = e
+            if first:
+                self._group.agree_first(self._path, failed)
+        try:
+            self._group.agree_opened(self._path, ckpt.status().run_id if ckpt else "", failed)
+        except BaseException:
+            if ckpt:
+                ckpt.close()
+            raise
+        assert ckpt is not None
+        return ckpt
 
     def _hook(self, optimizer: torch.optim.Optimizer) -> Any:
         """Fence before each optimizer.step(); what it returns undoes that."""
@@ -127,13 +158,16 @@ class Checkpointer:
             self.close()
             return
         try:
-            self.close(self._grace)
+            self._close(self._grace, self._grace if kind is errors.Preempted else 0.0)
         except errors.Error as e:
             print(f"pawl: {self._path}: while the program was failing: {e}", file=sys.stderr)
 
     def close(self, timeout: float | None = None) -> None:
         """Wait until all saves are durable, give handlers and hooks back. The first failure that no call has
         raised; Timeout after `timeout` seconds. A second call does nothing."""
+        self._close(timeout, timeout)
+
+    def _close(self, timeout: float | None, linger_s: float | None) -> None:
         if self._closed:
             return
         self._check()
@@ -148,6 +182,7 @@ class Checkpointer:
             self._ckpt.close(timeout)
         finally:
             self._held.clear()
+            self._group.leave(linger_s)
 
     # ---- Saving ----
 
@@ -174,9 +209,10 @@ class Checkpointer:
         try:
             deadline = time.monotonic() + self._grace
             if self._saved != self._step:
-                self._begin()
-            if self._last_id:
-                self._ckpt.wait(self._last_id, "durable", max(0.0, deadline - time.monotonic()))
+                self._make_room(self._grace)
+                if not self._begin():
+                    raise errors.Busy("too many saves wait for other ranks")
+            self._ckpt.wait(self._last_id, "durable", max(0.0, deadline - time.monotonic()))
             text += ", which is saved"
         except errors.Error as e:
             text += f"; it was not saved: {e}"
@@ -184,17 +220,27 @@ class Checkpointer:
         print(text, file=sys.stderr)
         raise errors.Preempted(text, durable)
 
+    def _make_room(self, timeout: float) -> None:
+        """Until no save is under way: the next one neither waits nor is skipped. Timeout."""
+        try:
+            if self._last_id:
+                self._ckpt.wait(self._last_id, "committed", timeout)
+        except errors.Timeout:
+            raise
+        except errors.Error:
+            pass  # it has failed, and is under way no more
+
     def save(self, *, wait: bool = False) -> bool:
         """Begin to save the step that is done, due or not; `wait`: until it is durable. False: it was saved
         already, or skipped (on_full). StateMismatch and Unsupported: something cannot be saved, by name."""
         self._check()
         if self._step < 1:
             raise errors.Argument("nothing to save before the first step()")
+        self._group.agree_save(self._step)  # also where it was saved: a rank that skipped it then has not saved it
         if self._saved == self._step:
             if wait:
                 self.wait()
             return False
-        self._group.agree_save(self._step)
         begun = self._begin()
         if begun and wait:
             self.wait()
@@ -205,6 +251,7 @@ class Checkpointer:
         entries, blob = self._collect()
         tensors, held = self._native(entries)
         signature = tuple(t._replace(address=0) for t in tensors)
+        self._group.agree_state(self._step, entries)
         if signature != self._signature:
             self._handle, self._signature = self._ckpt.declare(tensors), signature
         if self._debug:
@@ -262,10 +309,17 @@ class Checkpointer:
                 "may hold a mixture. Call fence() before anything but opt.step() changes parameters")
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until the newest save is durable. Timeout, or what it failed with."""
+        """Until the newest save is durable. Timeout, what it failed with, or PeerLost: a rank that is gone."""
         self._check()
-        if self._last_id:
-            self._ckpt.wait(self._last_id, "durable", timeout)
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while self._last_id:
+            try:
+                self._ckpt.wait(self._last_id, "durable", min(LOOK_S, max(0.0, end - time.monotonic())))
+                return
+            except errors.Timeout:
+                if time.monotonic() >= end:
+                    raise
+            self._group.refuse_gone(self._saved)
 
     def status(self) -> dict[str, Any]:
         """Of the library, by the names of struct pawl_ckpt_status, and `step`. From any thread."""
@@ -288,21 +342,29 @@ class Checkpointer:
         self._check()
         if self._resumed or self._step:
             raise errors.Argument("resume() comes once, before the first step()")
-        stored = None if self._from_scratch else self._stored()
-        if stored is None:
+        blob: dict[str, Any] = {"step": 0}
+        fresh, failed = None, None
+        try:
             if self._from_scratch:
                 self._ckpt.from_scratch()
-            self._resumed = True
-            return 0
-        blob, tensors = stored
-        self._compare(blob, tensors)
-        self._step = self._load(blob, tensors)
-        self._saved, self._resumed = self._step, True
+            elif stored := self._stored():
+                blob, tensors = stored
+                self._compare(blob, tensors)
+                fresh = self._read(blob, tensors)
+        except Exception as e:
+            failed = e
+        self._group.agree_resume(int(blob["step"]), failed)
+        if fresh is not None:
+            self._put(blob, fresh)
+        self._step = self._saved = int(blob["step"])
+        self._resumed = True
         return self._step
 
     def _stored(self) -> tuple[dict[str, Any], dict[str, _native.Tensor]] | None:
         with _native.Reader(self._path) as reader:
-            index = reader.newest()
+            index, agreed = reader.newest(), self._ckpt.stored_step()
+            if agreed:  # ranks have agreed on it; what is newest may be seen differently by each
+                index = next((i for i, s in enumerate(reader.steps()) if s.step == agreed and s.complete), index)
             if index is None:
                 if reader.steps():
                     raise errors.Corrupt(f"{self._path}: steps are stored, and none is whole and good: see "
@@ -354,8 +416,8 @@ class Checkpointer:
                 out.update(_likes(named, state.key, stored))
         return out
 
-    def _load(self, blob: dict[str, Any], stored: dict[str, _native.Tensor]) -> int:
-        """Read everything, then put it in place: a read that fails has changed nothing."""
+    def _read(self, blob: dict[str, Any], stored: dict[str, _native.Tensor]) -> dict[str, torch.Tensor]:
+        """All stored tensors, into fresh memory: a read that fails has changed nothing."""
         like = self._like(stored)
         fresh = {t.name: _shard.fresh(t.name, tuple(t.shape), _torch.TORCH_OF[t.dtype], like.get(t.name))
                  for t in stored.values()}
@@ -369,6 +431,10 @@ class Checkpointer:
         if step != blob["step"]:
             raise errors.Corrupt(f"{self._path}: step {blob['step']} is damaged, {step} is the newest that is good: "
                                  "start again to resume from it")
+        return fresh
+
+    def _put(self, blob: dict[str, Any], fresh: dict[str, torch.Tensor]) -> None:
+        """Everything that was read in its place."""
         try:
             with torch.no_grad():
                 for state in self._states:
@@ -381,8 +447,16 @@ class Checkpointer:
                 if blob["rank"] != self._group.rank:
                     _torch.rng_derive(self._group.rank)
         except (KeyError, TypeError, ValueError) as e:
-            raise errors.Format(f"{self._path}: the stored state of step {step} is malformed: {e!r}") from e
-        return step
+            raise errors.Format(f"{self._path}: the stored state of step {blob['step']} is malformed: {e!r}") from e
+
+
+def _check_options(every: int | str, on_full: str, objects: dict[str, Any]) -> None:
+    if every != "auto" and (not isinstance(every, int) or every < 1):
+        raise errors.Argument(f"every is {every!r}: wanted a number of steps, 1 or more, or 'auto'")
+    if on_full not in ("wait", "skip"):
+        raise errors.Argument(f"on_full is {on_full!r}: wanted 'wait' or 'skip'")
+    if not objects:
+        raise errors.Argument("nothing to save: give model=, optimizer=, ...")
 
 
 def _likes(parameters: list[tuple[str, torch.Tensor]], key: str, stored: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -467,7 +541,8 @@ def _at_exit(ckpt: Checkpointer) -> Any:
         if ckpt._closed or os.getpid() != ckpt._pid:
             return
         try:
-            ckpt.close(ckpt._grace)
+            failing = getattr(sys, "last_value", None) is not None  # the program ends with an exception
+            ckpt._close(ckpt._grace, 0.0 if failing else ckpt._grace)
         except errors.Error as e:
             print(f"pawl: {ckpt._path}: at exit: {type(e).__name__}: {e}", file=sys.stderr)
 
