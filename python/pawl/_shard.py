@@ -136,12 +136,21 @@ def whole(name: str, tensor: torch.Tensor) -> Piece | None:
     return Piece(place.begin, place.extent, local(tensor))
 
 
-def fresh(name: str, shape: tuple[int, ...], dtype: torch.dtype, like: torch.Tensor | None) -> torch.Tensor:
-    """Memory to read a stored tensor into: sharded as the DTensor `like` where that has this shape, else whole."""
-    if like is None or not _is_sharded(like) or tuple(like.shape) != shape:
+def fresh(name: str, shape: tuple[int, ...], dtype: torch.dtype, like: torch.Tensor | None,
+          placed: bool = False) -> torch.Tensor:
+    """Memory to read a stored tensor into: sharded as the DTensor `like` where that has this shape; whole on each rank
+    of its mesh where the shape differs and a DTensor was stored (`placed`); else a plain tensor."""
+    if like is None or not _is_sharded(like):
         return torch.empty(shape, dtype=dtype)
     here: Any = like.data
-    part = torch.empty(tuple(local(like).shape), dtype=dtype)
-    made: torch.Tensor = type(here).from_local(part, here.device_mesh, here.placements, run_check=False,
-                                               shape=torch.Size(shape), stride=here.stride())
+    if tuple(like.shape) == shape:
+        part = torch.empty(tuple(local(like).shape), dtype=dtype)
+        made: torch.Tensor = type(here).from_local(part, here.device_mesh, here.placements, run_check=False,
+                                                   shape=torch.Size(shape), stride=here.stride())
+        return made
+    if not placed:
+        return torch.empty(shape, dtype=dtype)
+    from torch.distributed.tensor import Replicate
+    everywhere = [Replicate()] * here.device_mesh.ndim
+    made = type(here).from_local(torch.empty(shape, dtype=dtype), here.device_mesh, everywhere, run_check=False)
     return made

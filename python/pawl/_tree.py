@@ -20,7 +20,7 @@ FORMAT, VERSION = "pawl-python", 1
 TAG = "!"  # a JSON object with this key is a typed value, not a dict
 DEPTH_MAX = 100
 
-Leaf = Callable[[str, Any], None]
+Leaf = Callable[[str, Any], "bool | None"]  # takes a tensor that is stored elsewhere; False: it does not
 
 
 class Unsaveable(errors.Unsupported):
@@ -33,7 +33,8 @@ def is_tensor(value: Any) -> bool:
 
 
 def encode(value: Any, path: str, leaf: Leaf | None, depth: int = 0) -> Any:
-    """`value` as JSON. A tensor is handed to `leaf(path, tensor)`, or stored inline when `leaf` is None."""
+    """`value` as JSON. A tensor is handed to `leaf(path, tensor)`, or stored inline when there is no `leaf` or that
+    does not take it."""
     if depth > DEPTH_MAX:
         raise Unsaveable(f"{path}: nested deeper than {DEPTH_MAX} levels: does it contain itself?")
     kind = type(value)
@@ -93,9 +94,8 @@ def _foreign(value: Any, path: str, leaf: Leaf | None) -> Any:
 
 
 def _tensor(value: Any, path: str, leaf: Leaf | None) -> Any:
-    if leaf is not None:
-        leaf(path, value)
-        return {TAG: "tensor", "name": path}
+    if leaf is not None and leaf(path, value) is not False:
+        return {TAG: "tensor", "name": path, **({"placed": True} if hasattr(value, "placements") else {})}
     raw = bytes(value.detach().cpu().contiguous().flatten().view(sys.modules["torch"].uint8).tolist())
     return {TAG: "inline", "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
             "v": base64.b64encode(raw).decode()}
@@ -122,6 +122,16 @@ def decode(value: Any, tensors: dict[str, Any]) -> Any:
         return _typed(value, value[TAG], tensors)
     except (KeyError, TypeError, IndexError, AttributeError) as e:
         raise ValueError(f"a stored value of type {value[TAG]!r} is malformed: {e}") from e
+
+
+def placed(value: Any) -> set[str]:
+    """Names of the tensors in an encoded value that were DTensors. ValueError: not this format."""
+    out: set[str] = set()
+    for item in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        out |= placed(item)
+    if isinstance(value, dict) and value.get(TAG) == "tensor" and value.get("placed") is True:
+        out.add(str(value.get("name")))
+    return out
 
 
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}

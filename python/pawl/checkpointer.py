@@ -60,6 +60,9 @@ class Checkpointer:
         except errors.Error as e:
             failed = e
         self._group = _group.find("auto")  # collective: an error above must not leave others waiting for this rank
+        for state in self._states:
+            if not isinstance(state, _torch.OptimizerState):
+                state.own = self._group.size > 1
         self._fixed = every != "auto"
         self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch
         self._pid, self._closed, self._resumed = os.getpid(), False, False
@@ -419,8 +422,9 @@ class Checkpointer:
     def _read(self, blob: dict[str, Any], stored: dict[str, _native.Tensor]) -> dict[str, torch.Tensor]:
         """All stored tensors, into fresh memory: a read that fails has changed nothing."""
         like = self._like(stored)
-        fresh = {t.name: _shard.fresh(t.name, tuple(t.shape), _torch.TORCH_OF[t.dtype], like.get(t.name))
-                 for t in stored.values()}
+        placed = _tree.placed(blob["objects"])
+        fresh = {t.name: _shard.fresh(t.name, tuple(t.shape), _torch.TORCH_OF[t.dtype], like.get(t.name),
+                                      t.name in placed) for t in stored.values()}
         wanted = []
         for t in stored.values():
             piece = _shard.whole(t.name, fresh[t.name])
@@ -445,7 +449,7 @@ class Checkpointer:
             if self._rng and blob["rng"] is not None:
                 _torch.rng_set(blob["rng"])
                 if blob["rank"] != self._group.rank:
-                    _torch.rng_derive(self._group.rank)
+                    _torch.rng_derive(self._group.rank, blob["rng"])
         except (KeyError, TypeError, ValueError) as e:
             raise errors.Format(f"{self._path}: the stored state of step {blob['step']} is malformed: {e!r}") from e
 
