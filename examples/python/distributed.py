@@ -1,7 +1,7 @@
 """Data parallel training that goes on with another number of ranks:
 
-    torchrun --nproc-per-node 4 examples/python/distributed.py --run DIR --steps 40
-    torchrun --nproc-per-node 3 examples/python/distributed.py --run DIR --steps 80
+    torchrun --standalone --nproc-per-node 4 examples/python/distributed.py --folder runs/a --steps 40
+    torchrun --standalone --nproc-per-node 3 examples/python/distributed.py --folder runs/a --steps 80
 
 The second command takes up the first one's step on three ranks: the same global batches, each sample once an epoch.
 Every line that has to do with pawl says so. Tested in tests/python/examples_test.py.
@@ -33,7 +33,7 @@ class Curve(Dataset):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--run", required=True, help="directory of the checkpoints")
+    parser.add_argument("--folder", required=True, help="directory of the checkpoints")
     parser.add_argument("--steps", type=int, default=80)
     options = parser.parse_args()
     dist.init_process_group("gloo")
@@ -44,7 +44,7 @@ def main():
     opt = torch.optim.Adam(model.parameters(), lr=3e-3)
     data = Curve()
     loader = Loader(DataLoader(data, batch_sampler=Sampler(len(data), GLOBAL_BATCH, seed=1)))  # pawl: this rank's share
-    with pawl.Checkpointer(options.run, model=model, optimizer=opt, sampler=loader, every=10) as ckpt:  # pawl
+    with pawl.Checkpointer(options.folder, model=model, optimizer=opt, sampler=loader, every=10) as ckpt:  # pawl
         for step, (numbers, x, y) in zip(ckpt.steps(options.steps), loader):  # pawl: resumes, counts, saves
             loss = nn.functional.mse_loss(model(x), y)
             opt.zero_grad()

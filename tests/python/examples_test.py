@@ -81,16 +81,22 @@ class ExamplesTest(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("has 5 bytes", done.stderr)
 
-    def test_four_ranks_end_and_three_go_on_with_the_same_batches(self):
-        def ranks(count, where, steps):
-            return run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count),
-                        *self.command("distributed.py", where, "--steps", str(steps))[1:]])
+    def test_four_ranks_end_and_three_go_on_with_the_same_batches_as_the_docs_say(self):
+        said = (ROOT / "docs/pytorch-ranks.md").read_text()
+        first, second = (line.split() for line in said.splitlines() if line.startswith("torchrun "))
+        self.assertTrue(all(" ".join(line) in (ROOT / "examples/python/distributed.py").read_text() for line in (first, second)))
 
-        whole = ranks(4, "whole", 60)
-        head, tail = ranks(4, "cut", 30), ranks(3, "cut", 60)
-        self.assertEqual(head, {step: whole[step] for step in range(30)})
-        self.assertEqual(sorted(tail), list(range(30, 60)))
-        for step, text in tail.items():
+        def ranks(line, where, **others):
+            words = [str(ROOT / w) if w.startswith("examples/") else w for w in line[1:]]
+            for option, value in {"--folder": str(self.folder / where), **others}.items():
+                words[words.index(option) + 1] = value
+            return run([sys.executable, "-m", "torch.distributed.run", *words], timeout=300)
+
+        whole = ranks(second, "whole", **{"--nproc-per-node": "1"})
+        parts = {**ranks(first, "cut"), **(tail := ranks(second, "cut"))}
+        self.assertEqual(sorted(tail), list(range(40, 80)))
+        self.assertEqual(sorted(parts), sorted(whole))
+        for step, text in parts.items():
             loss, samples = re.fullmatch(r"loss (\S+) samples (\S+)", text).groups()
             loss_whole, samples_whole = re.fullmatch(r"loss (\S+) samples (\S+)", whole[step]).groups()
             self.assertEqual(samples, samples_whole, f"step {step}")
