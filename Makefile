@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 
 help:
 	@echo 'make build    install what is missing, compile build/pawl'
-	@echo 'make install  libpawl_ckpt.so, libpawl_plan.so, their headers and build/pawl under PREFIX (default /usr/local)'
+	@echo 'make install  libpawl_ckpt.so, libpawl_plan.so, libpawl_train.so, their headers and build/pawl under PREFIX (default /usr/local)'
 	@echo 'make demo     train on several workers, kill some, resume; TEXT=/path/of/a/file names the text'
 	@echo 'make check    every check and test; STAGES="lengths tsan" runs only some'
 	@echo 'make soak     power cuts in a virtual machine, fresh seeds, fuzzing: MINUTES=60 KINDS="power replay"'

@@ -206,7 +206,10 @@ def quiet_run(pawl, seed):
     wait = STEP_S * (1, 10, 100)[seed % 3]
     with tempfile.TemporaryDirectory(prefix="pawl-detect-") as name:
         spec = write_job(pathlib.Path(name), (2, 2), 12, "emulated", "save: {every: 2}\n")
-        rank = lambda: draw.randrange(4)
+
+        def rank():
+            return draw.randrange(4)
+
         saving = rank()  # not the slow one: what is slow takes 100 times what it took, and that counts the stop
         first = [f"stop:{rank()}@2:{wait}:forward", f"stop:{saving}@4:{wait}:save-begin",
                  f"disk:{rank()}@5:stuck:{wait}", f"slow:{(saving + 1) % 4}@6:{(1, 10, 100)[seed % 3]}"]

@@ -76,11 +76,12 @@ struct buffers {
 
 static void turn(struct stage *stage, const struct version *v, struct stage_slot *slot, struct buffers *b,
                  double times[PARTS]) {
+    struct pawl_error e;
     double begin = cpu_ms();
     memset(b->sums, 0, (gradsum_words(stage->sums, stage->param_count) + GRADSUM_FOOTER_WORDS) * 8);
     least(&times[CLEAR], begin);
     begin = cpu_ms();
-    stage->ops->weight_grad(stage, v, slot, b->sums, 0);
+    require(stage->ops->weight_grad(stage, v, slot, b->sums, 0, &e), &e);
     least(&times[WEIGHT_GRAD], begin);
     begin = cpu_ms();
     sum_slice(stage->sums, b->sums, b->in, b->mean, stage->param_count / 2);
@@ -105,7 +106,7 @@ int main(int argc, char **argv) {
     struct data *data = text_open(c.context, c.batch);
     require(gpt_stage_open(&c, 0, 1, data, 8, &stage, &e), &e);
     require(version_init(&v, stage, &e), &e);
-    stage->ops->init_params(stage, 1, v.params);
+    require(stage->ops->init_params(stage, 1, v.params, &e), &e);
     require(stage->ops->slot_take(stage, 0, 0, &slot, &e), &e);
     uint64_t words = stage->param_count + GRADSUM_FOOTER_WORDS;
     struct buffers b = {calloc(words, 8), calloc(words, 8), calloc(words, 4)};
@@ -113,8 +114,8 @@ int main(int argc, char **argv) {
     double others = 0, times[GRADSUM_KIND_COUNT][PARTS] = {{0}};
     for (uint32_t i = 0; i < n[5]; i++) {
         double begin = cpu_ms();
-        stage->ops->forward(stage, &v, slot);
-        stage->ops->input_grad(stage, &v, slot);
+        require(stage->ops->forward(stage, &v, slot, &e), &e);
+        require(stage->ops->input_grad(stage, &v, slot, &e), &e);
         least(&others, begin);
         for (uint32_t k = 0; k < GRADSUM_KIND_COUNT; k++) {
             stage->sums = (enum gradsum_kind)k;

@@ -77,11 +77,11 @@ static void one_step(struct run *r, uint64_t step) {
     memset(r->sums, 0, (stage->param_count + GRADSUM_FOOTER_WORDS) * sizeof *r->sums);
     require(stage->ops->slot_take(stage, r->from.number, 0, &slot, &e), &e);
     at[0] = cpu_now_ns();
-    stage->ops->forward(stage, &r->from, slot);
+    require(stage->ops->forward(stage, &r->from, slot, &e), &e);
     at[1] = cpu_now_ns();
-    stage->ops->input_grad(stage, &r->from, slot);
+    require(stage->ops->input_grad(stage, &r->from, slot, &e), &e);
     at[2] = cpu_now_ns();
-    stage->ops->weight_grad(stage, &r->from, slot, r->sums, 0);
+    require(stage->ops->weight_grad(stage, &r->from, slot, r->sums, 0, &e), &e);
     at[3] = cpu_now_ns();
     for (uint32_t t = 0; t < stage->tensor_count; t++)
         gradsum_mean(r->sums + stage->tensors[t].offset, r->mean + stage->tensors[t].offset,
@@ -153,7 +153,7 @@ int main(int argc, char **argv) {
     require(gpt_stage_open(&r.config, 0, 1, r.data, 1, &r.stage, &e), &e);
     require(version_init(&r.from, r.stage, &e), &e);
     require(version_init(&r.to, r.stage, &e), &e);
-    r.stage->ops->init_params(r.stage, 1, r.from.params);
+    require(r.stage->ops->init_params(r.stage, 1, r.from.params, &e), &e);
     r.sums = zeros(r.stage->param_count + GRADSUM_FOOTER_WORDS, sizeof *r.sums);
     r.mean = zeros(r.stage->param_count, sizeof *r.mean);
     for (int i = 0; i <= PARTS + 1; i++) r.seconds[i] = zeros(steps + 2, sizeof(double));

@@ -3,9 +3,8 @@
     torchrun --standalone --nproc-per-node 4 examples/python/distributed.py --folder runs/a --steps 40
     torchrun --standalone --nproc-per-node 3 examples/python/distributed.py --folder runs/a --steps 80
 
-The second command takes up the first one's step on three ranks: the same global batches, each sample once an epoch.
-Every line that has to do with pawl says so. Tested in tests/python/examples_test.py.
-"""
+The second command takes up the first one's step on three ranks: the same global batches, each sample once an
+epoch. Every line that has to do with pawl says so. Tested in tests/python/examples_test.py."""
 import argparse
 
 import torch
@@ -17,21 +16,22 @@ from torch.utils.data import DataLoader, Dataset
 import pawl
 from pawl.data import Loader, Sampler
 
-GLOBAL_BATCH = 24  # of all ranks together: a multiple of 4 and of 3, so that every rank's mean weighs the same
+# Of all ranks together: a multiple of 4 and of 3, so that every rank's mean weighs the same
+GLOBAL_BATCH = 24
 
 
-class Curve(Dataset):
+class Curve(Dataset[tuple[int, torch.Tensor, torch.Tensor]]):
     """Points of a function of eight variables, made of their index."""
 
-    def __len__(self):
+    def __len__(self) -> int:
         return 960
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
         x = torch.rand(8, generator=torch.Generator().manual_seed(index)) * 2 - 1
         return index, x, (x[:4] * x[4:]).sum().sin().unsqueeze(0)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", required=True, help="directory of the checkpoints")
     parser.add_argument("--steps", type=int, default=80)
@@ -43,8 +43,9 @@ def main():
     model = DistributedDataParallel(layers)
     opt = torch.optim.Adam(model.parameters(), lr=3e-3)
     data = Curve()
-    loader = Loader(DataLoader(data, batch_sampler=Sampler(len(data), GLOBAL_BATCH, seed=1)))  # pawl: this rank's share
-    with pawl.Checkpointer(options.folder, model=model, optimizer=opt, sampler=loader, every=10) as ckpt:  # pawl
+    loader = Loader(DataLoader(data, batch_sampler=Sampler(len(data), GLOBAL_BATCH, seed=1)))  # pawl: share
+    with pawl.Checkpointer(options.folder, model=model, optimizer=opt, sampler=loader,
+                           every=10) as ckpt:  # pawl
         for step, (numbers, x, y) in zip(ckpt.steps(options.steps), loader):  # pawl: resumes, counts, saves
             loss = nn.functional.mse_loss(model(x), y)
             opt.zero_grad()
@@ -54,7 +55,7 @@ def main():
     dist.destroy_process_group()
 
 
-def report(step, loss, numbers):
+def report(step: int, loss: torch.Tensor, numbers: torch.Tensor) -> None:
     """Rank 0 prints the mean loss and which samples the ranks trained on, in the order of the ranks."""
     everyones = [torch.empty_like(numbers) for _ in range(dist.get_world_size())]
     dist.all_gather(everyones, numbers)

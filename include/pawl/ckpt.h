@@ -117,6 +117,10 @@ struct pawl_ckpt_options {             /* all zero but `path` is valid */
     /* Memory for capture, taken at open, never exceeded: 4096 or more, and no less than chunk_bytes
      * (ARGUMENT). 0: 64 MiB, or one chunk where that is larger. */
     uint64_t staging_bytes;
+    /* Larger than that: the first save, if it copies, takes what its state needs to be copied whole, at
+     * most so much, so that a fence waits for copies alone and not for the device; what cannot be had is done
+     * without. 0: as much as was taken at open. */
+    uint64_t staging_max_bytes;
     bool unchecked; /* no checksums: every restore then has to ask for it too */
     /* Cadence, for pawl_ckpt_due: a fixed interval, or (0) the shortest that keeps the slowdown under
      * `overhead` (0: 0.03), stretched towards the optimum for `mtbf_s` seconds between failures when given.
@@ -164,6 +168,17 @@ pawl_code pawl_ckpt_unit_blob(const struct pawl_ckpt *c, uint32_t unit, const vo
  * lost (resuming says so). Alone, it goes back to an older one where that one is damaged. To look at what is
  * stored before memory is declared for it: pawl_ckpt_reader_open. */
 uint64_t pawl_ckpt_stored_step(const struct pawl_ckpt *c);
+/* Instead of pawl_ckpt_resume, for callers that learn from what is stored which memory they need: they read a
+ * step with a reader (below), and then go on from it: `step` of start `incarnation`, as the reader lists it.
+ * Several ranks: all of them from the same step, and none before all have read it, since it may be
+ * overwritten then. 0: nothing was ever saved; CORRUPT when something was. NOT_FOUND: the step is not
+ * complete, or marked bad. ARGUMENT: step 0 although steps are stored. */
+pawl_code pawl_ckpt_resume_from(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation,
+                                struct pawl_error *e);
+/* What a reader found damaged: told as event FAILED, and marked in the run's folder, so that no resume takes
+ * it again. ARGUMENT: after resuming; IO. */
+pawl_code pawl_ckpt_mark_bad(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation, const char *why,
+                             struct pawl_error *e);
 /* Instead of resuming: begin anew although durable steps exist. They are kept until new ones replace them. A
  * save without either call, while durable steps exist, is refused with ARGUMENT. */
 pawl_code pawl_ckpt_from_scratch(struct pawl_ckpt *c, struct pawl_error *e);
@@ -259,6 +274,9 @@ const char *pawl_ckpt_reader_problem(const struct pawl_ckpt_reader *r,
                                      uint32_t index); /* null past the end */
 /* Place of the newest complete step that is not marked bad; UINT32_MAX: none. */
 uint32_t pawl_ckpt_reader_newest(const struct pawl_ckpt_reader *r);
+/* From now on this reader takes the step for one that is marked bad. ARGUMENT: there is no such step; MEMORY.
+ */
+pawl_code pawl_ckpt_reader_pass_over(struct pawl_ckpt_reader *r, uint32_t index, struct pawl_error *e);
 /* The tensors of a step: name, type and global shape; pointers into the reader. */
 uint32_t pawl_ckpt_reader_tensor_count(const struct pawl_ckpt_reader *r, uint32_t index);
 struct pawl_tensor pawl_ckpt_reader_tensor(const struct pawl_ckpt_reader *r, uint32_t index, uint32_t tensor);

@@ -36,4 +36,36 @@ pawl_code pawl_strided_new(struct pawl_tensor *tensor, const int64_t *strides, s
 /* When nothing saves it or reads into it any more. Accepts null. */
 void pawl_strided_free(struct pawl_strided *s);
 
+/* CUDA: tensors in the memory of an NVIDIA device, dense, that its runtime (libcudart, version 11 to 13)
+ * copies. pawl is not built against it: the library is looked for when a device is opened. Copies run on a
+ * stream of their own, into staging memory that is pinned, and end when an event behind them does: a save
+ * waits for no copy, and the device computes on. What the caller's stream still computes has to be over
+ * first:
+ *
+ *   pawl_cuda_open(NULL, 0, &cuda, &e);
+ *   t.data = device_address;  t.memory = pawl_cuda_memory(cuda);
+ *   ...
+ *   pawl_cuda_follow(cuda, stream, &e);     before each save and resume: behind all that is queued there now
+ *   pawl_ckpt_save(c, &save, &id, &e);      fence before the device changes the tensors, as with any memory
+ *   ...
+ *   pawl_ckpt_close(c, PAWL_FOREVER, &e);
+ *   pawl_cuda_close(cuda);
+ *
+ * Implemented in src/saver/cuda.c; tested in tests/unit/saver_cuda_test.c against a libcudart of the tests
+ * (tests/kit/fake_cudart.c), which says in what order and with which errors things end. */
+struct pawl_cuda;
+
+/* `library`: path of libcudart; null: one that the process has loaded already, else the system's. Errors:
+ * UNSUPPORTED (no such library, one of another version, no device or driver), ARGUMENT (no device of that
+ * number), MEMORY, IO. The calling thread's current device stays what it was; so for the other calls. */
+pawl_code pawl_cuda_open(const char *library, int device, struct pawl_cuda **out, struct pawl_error *e);
+/* For pawl_tensor.memory; valid until pawl_cuda_close. Its copies end with IO when the device reports an
+ * error. */
+const struct pawl_memory *pawl_cuda_memory(const struct pawl_cuda *c);
+/* Copies begun from now on wait for what is queued on `stream` (a cudaStream_t of the device; null: the
+ * default one) now. Does not block. Errors: IO, MEMORY. Threads: any. */
+pawl_code pawl_cuda_follow(struct pawl_cuda *c, void *stream, struct pawl_error *e);
+/* Waits for copies under way. When no pawl_ckpt or reader uses its memory any more. Accepts null. */
+void pawl_cuda_close(struct pawl_cuda *c);
+
 #endif

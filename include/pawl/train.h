@@ -5,12 +5,13 @@
  * weights after step k are the same bits whatever failed on the way (docs/promises.md): workers, the
  * coordinator, all replicas of a stage; workers may come and leave meanwhile (docs/resilience.md).
  * Blocks; call from one thread per run folder (a second one gets BUSY). Installs no signal handlers except
- * while it runs: SIGINT, SIGTERM and SIGUSR1 end the run cleanly (save, then return; CANCELLED when
+ * while it runs: those of pawl_train_notices end the run cleanly (save, then return; CANCELLED when
  * failure.grace_s was too short for that). */
 #ifndef PAWL_TRAIN_H
 #define PAWL_TRAIN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <pawl/error.h>
@@ -28,8 +29,9 @@ struct pawl_train_options { /* all zero but spec_path is valid */
     const char *log_path;       /* JSON lines, also appended to run.dir/log.jsonl; null: only there */
     bool from_scratch;          /* start at step 0 although the folder has lost all it had saved */
     bool quiet;                 /* no progress on the standard error output */
-    const char *worker_program; /* run as `worker_program worker FD` and `... coordinate FD`; null: the
-                                   running executable */
+    const char *worker_program; /* run as `worker_program worker FD` and `... coordinate FD`, and with the
+                                   engine torch `... describe FD` (pawl/engine.h); null: the running
+                                   executable, and with the engine torch Python for all but the coordinator */
 };
 
 struct pawl_train_report {
@@ -67,6 +69,10 @@ int pawl_train_worker(int channel);
 /* Body of the coordinator's process, likewise. */
 int pawl_train_coordinator(int channel);
 
+/* The signals, *count of them, that ask a run or a worker to end without loss: SIGINT, SIGTERM, SIGUSR1. A
+ * process that stands between them and its workers passes each on, as SIGTERM. */
+const int *pawl_train_notices(size_t *count);
+
 /* ---- a run that is going on in `run_dir`, from another process of the same user and machine ----
  * NOT_FOUND when none is. `text` (from malloc, the caller frees it) is what the launcher says. */
 
@@ -79,10 +85,11 @@ pawl_code pawl_train_drain(const char *run_dir, uint32_t rank, char **text, stru
  * (docs/formats/run.md). */
 pawl_code pawl_train_status(const char *run_dir, bool json, char **text, struct pawl_error *e);
 /* Take an empty place as a worker: then call pawl_train_worker(*channel) in this process, which is in the
- * launcher's working folder from here on. `tell` (may be null) hears what there is to wait for. BUSY: all
- * places are taken. */
+ * launcher's working folder from here on, or, where *argv is not null, execv it with *channel left open: the
+ * run's stages are that program's (pawl/engine.h). *argv is one block from malloc and ends with a null.
+ * `tell` (may be null) hears what there is to wait for. BUSY: all places are taken. */
 pawl_code pawl_train_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *channel,
-                          struct pawl_error *e);
+                          char ***argv, struct pawl_error *e);
 
 /* The rest returns text from malloc, which the caller frees, or null without memory. */
 

@@ -59,7 +59,8 @@ def library() -> bytes:
         return Path(named).read_bytes()
     script = ROOT / "scripts" / "build"
     if not script.exists():
-        raise RuntimeError(f"{ROOT} is not pawl's source tree: install from a clone, or set PAWL_LIBRARY to {LIBRARY}")
+        raise RuntimeError(f"{ROOT} is not pawl's source tree: install from a clone, or set PAWL_LIBRARY to "
+                           f"{LIBRARY}")
     with tempfile.TemporaryDirectory(prefix="pawl-build-") as folder:
         subprocess.run([str(script), folder, "--", "pawl_ckpt_shared"], cwd=ROOT, check=True)
         return (Path(folder) / LIBRARY).read_bytes()
@@ -71,7 +72,8 @@ def write_wheel(folder: str, files: dict[str, bytes]) -> str:
     files = {
         **files,
         f"{info}/METADATA": metadata().encode(),
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: pawl\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode(),
+        f"{info}/WHEEL": ("Wheel-Version: 1.0\nGenerator: pawl\nRoot-Is-Purelib: false\n"
+                          f"Tag: {tag()}\n").encode(),
     }
     record = "".join(f"{name},{digest(data)},{len(data)}\n" for name, data in files.items())
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()

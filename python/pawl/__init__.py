@@ -19,8 +19,11 @@ _HOMES = {
     "Checkpointer": "checkpointer",
     "Sampler": "data",
     "Loader": "data",
+    "Pipeline": "stages",
+    "pipeline": "stages",
     "Error": "errors",
     "StateMismatch": "errors",
+    "StepLost": "errors",
     "Preempted": "errors",
 }
 
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from .errors import Error as Error
     from .errors import Preempted as Preempted
     from .errors import StateMismatch as StateMismatch
+    from .errors import StepLost as StepLost
+    from .stages import Pipeline as Pipeline
+    from .stages import pipeline as pipeline
 
 __all__ = [*_HOMES, "errors", "__version__"]
 

@@ -8,22 +8,42 @@ from pathlib import Path
 
 from . import errors, migrate
 
+_DCP = ".metadata"  # what a folder of torch.distributed.checkpoint has
+
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m pawl")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    take = verbs.add_parser("import", help="make a run of a torch.save file, a safetensors file or folder")
+    take = verbs.add_parser("import", help="make a run of what torch.save, torch.distributed.checkpoint or "
+                           "safetensors wrote")
     take.add_argument("source")
     take.add_argument("run")
     take.add_argument("--step", type=int, required=True, help="optimizer steps done")
-    take.add_argument("--optimizer", metavar="CLASS", help="class of the optimizer in a torch.save file: AdamW")
+    take.add_argument("--optimizer", metavar="CLASS", help="class of the optimizer that is stored: AdamW")
     take.add_argument("--names", metavar="FILE", help="parameter names in the optimizer's order, one a line")
+    take.add_argument("--skip", metavar="NAME", action="append", default=[],
+                      help="of a torch.distributed.checkpoint folder: what to leave out")
     give = verbs.add_parser("export", help="write the newest step as safetensors in Hugging Face's layout")
     give.add_argument("run")
     give.add_argument("target")
     give.add_argument("--key", default="model")
     give.add_argument("--shard-bytes", type=int, default=migrate.SHARD_BYTES)
     return parser.parse_args(words)
+
+
+def _import(a: argparse.Namespace) -> int:
+    names = Path(a.names).read_text().split() if a.names else None
+    if (Path(a.source) / _DCP).exists():
+        return migrate.import_dcp(a.source, a.run, step=a.step, optimizer_class=a.optimizer, names=names,
+                                  skip=a.skip)
+    if a.skip:
+        raise errors.Argument(f"--skip is for folders of torch.distributed.checkpoint: no {_DCP} in "
+                              f"{a.source}")
+    if Path(a.source).is_dir() or a.source.endswith(".safetensors"):
+        if a.optimizer or a.names:
+            raise errors.Argument("--optimizer and --names are for what PyTorch saved")
+        return migrate.import_safetensors(a.source, a.run, step=a.step)
+    return migrate.import_torch(a.source, a.run, step=a.step, optimizer_class=a.optimizer, names=names)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -33,14 +53,8 @@ def main(words: list[str] | None = None) -> int:
         if a.verb == "export":
             step = migrate.export(a.run, a.target, key=a.key, shard_bytes=a.shard_bytes)
             print(f"{a.target}: step {step} of {a.run}")
-        elif Path(a.source).is_dir() or a.source.endswith(".safetensors"):
-            if a.optimizer or a.names:
-                raise errors.Argument("--optimizer and --names are for torch.save files")
-            print(f"{a.run}: {migrate.import_safetensors(a.source, a.run, step=a.step)} tensors, step {a.step}")
         else:
-            names = Path(a.names).read_text().split() if a.names else None
-            count = migrate.import_torch(a.source, a.run, step=a.step, optimizer_class=a.optimizer, names=names)
-            print(f"{a.run}: {count} tensors, step {a.step}")
+            print(f"{a.run}: {_import(a)} tensors, step {a.step}")
     except errors.Error as e:
         print(f"pawl: {e}", file=sys.stderr)
         return e.exit_code

@@ -14,6 +14,7 @@ from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_int64, 
 from ctypes import c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from . import __version__, errors
 
@@ -59,6 +60,7 @@ class COptions(ctypes.Structure):
         ("writers", c_uint32),
         ("chunk_bytes", c_uint64),
         ("staging_bytes", c_uint64),
+        ("staging_max_bytes", c_uint64),
         ("unchecked", c_bool),
         ("every", c_uint64),
         ("overhead", c_double),
@@ -161,10 +163,15 @@ FUNCTIONS = {
     "pawl_now": (c_int64, []),
     "pawl_code_name": (c_char_p, [c_int]),
     "pawl_dtype_name": (c_char_p, [c_int]),
+    "pawl_dtype_bits": (c_uint32, [c_int]),
+    "pawl_strided_new": (c_int, [POINTER(CTensor), POINTER(c_int64), _OUT, _E]),
+    "pawl_strided_free": (None, [c_void_p]),
     "pawl_ckpt_event_name": (c_char_p, [c_int]),
     "pawl_ckpt_open": (c_int, [POINTER(COptions), _OUT, _E]),
     "pawl_ckpt_declare": (c_int, [c_void_p, POINTER(CTensor), c_uint32, _OUT, _E]),
     "pawl_ckpt_resume": (c_int, [c_void_p, c_void_p, POINTER(c_uint64), _E]),
+    "pawl_ckpt_resume_from": (c_int, [c_void_p, c_uint64, c_uint64, _E]),
+    "pawl_ckpt_mark_bad": (c_int, [c_void_p, c_uint64, c_uint64, c_char_p, _E]),
     "pawl_ckpt_from_scratch": (c_int, [c_void_p, _E]),
     "pawl_ckpt_save": (c_int, [c_void_p, POINTER(CSave), POINTER(c_uint64), _E]),
     "pawl_ckpt_fence": (c_int, [c_void_p, c_int64, _E]),
@@ -183,6 +190,7 @@ FUNCTIONS = {
     "pawl_ckpt_reader_step": (CStep, [c_void_p, c_uint32]),
     "pawl_ckpt_reader_problem": (c_char_p, [c_void_p, c_uint32]),
     "pawl_ckpt_reader_newest": (c_uint32, [c_void_p]),
+    "pawl_ckpt_reader_pass_over": (c_int, [c_void_p, c_uint32, _E]),
     "pawl_ckpt_reader_tensor_count": (c_uint32, [c_void_p, c_uint32]),
     "pawl_ckpt_reader_tensor": (CTensor, [c_void_p, c_uint32, c_uint32]),
     "pawl_ckpt_reader_read": (c_int, [c_void_p, c_uint32, POINTER(CTensor), c_uint32, _E]),
@@ -203,23 +211,27 @@ def candidates() -> list[str]:
 @cache
 def library() -> ctypes.CDLL:
     """The library with its functions' types, loaded at the first call. Errors: NotFound, Unsupported."""
+    return load(candidates(), FUNCTIONS,
+                f"{NAME} cannot be loaded ({{}}). Install the package with `pip install "
+                                         "./python`, which builds it, or set PAWL_LIBRARY to the file")
+
+
+def load(paths: list[str], functions: dict[str, Any], nowhere: str) -> ctypes.CDLL:
+    """The first of `paths` that can be loaded. Errors: NotFound (`nowhere`, what was tried), Unsupported."""
     tried = []
-    for path in candidates():
+    for path in paths:
         try:
             found = ctypes.CDLL(path)
         except OSError as error:
             tried.append(f"{path}: {error}")
             continue
-        _declare(found, path)
+        _declare(found, path, functions)
         return found
-    raise errors.NotFound(
-        f"{NAME} cannot be loaded ({'; '.join(tried)}). Install the package with `pip install ./python`, "
-        "which builds it, or set PAWL_LIBRARY to the file"
-    )
+    raise errors.NotFound(nowhere.format("; ".join(tried)))
 
 
-def _declare(found: ctypes.CDLL, path: str) -> None:
-    for name, (result, arguments) in FUNCTIONS.items():
+def _declare(found: ctypes.CDLL, path: str, functions: dict[str, Any]) -> None:
+    for name, (result, arguments) in functions.items():
         try:
             function = getattr(found, name)
         except AttributeError:
@@ -237,10 +249,16 @@ def _declare(found: ctypes.CDLL, path: str) -> None:
 @cache
 def dtype_names() -> tuple[str, ...]:
     """Names of the element types by number, as the library has them."""
-    names = []
+    names: list[str] = []
     while (name := library().pawl_dtype_name(len(names))) is not None:
         names.append(name.decode())
     return tuple(names)
+
+
+@cache
+def dtype_bits() -> dict[str, int]:
+    """Bits of an element by the type's name, as the library has them."""
+    return {name: library().pawl_dtype_bits(number) for number, name in enumerate(dtype_names())}
 
 
 def check(code: int, error: CError) -> None:

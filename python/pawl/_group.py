@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import torch
 import torch.distributed as td
 
 from . import _link, _torch, errors
@@ -55,9 +56,17 @@ class Solo:
         if failed is not None:
             raise failed
 
-    def agree_resume(self, step: int, failed: BaseException | None) -> None:
-        if failed is not None:
-            raise failed
+    def agree_step(self, attempt: int, mine: tuple[int, int] | None) -> tuple[int, int] | None:
+        return mine
+
+    def agree_planned(self, attempt: int, good: bool) -> bool:
+        return good
+
+    def agree_restored(self, attempt: int, damage: str) -> list[str]:
+        return [damage] if damage else []
+
+    def fail_restored(self, attempt: int, why: str) -> None:
+        pass
 
     def agree_due(self, step: int, ckpt: Cadence, fixed: bool) -> bool:
         return ckpt.due(step)
@@ -68,7 +77,7 @@ class Solo:
     def agree_save(self, step: int) -> None:
         pass
 
-    def agree_state(self, step: int, entries: list[_torch.Entry]) -> None:
+    def agree_state(self, step: int, late: list[tuple[str, torch.Tensor]]) -> None:
         pass
 
     def refuse_gone(self, step: int) -> None:
@@ -149,14 +158,6 @@ class Ranks:
                 raise errors.Foreign(f"rank 0 opened run {told[0]['run']} in {told[0]['path']}, rank {rank} run "
                                      f"{other['run']} in {other['path']}: all ranks save to one folder that all reach")
 
-    def agree_resume(self, step: int, failed: BaseException | None) -> None:
-        """Before anything that was read is put in place. Raises as agree_opened(); Argument: different steps."""
-        told = self._outcomes("resumed", {"step": step}, failed, "resume, and nothing was loaded")
-        if any(other["step"] != step for other in told):
-            self._link.part("steps")
-            steps = ", ".join(f"rank {rank} {other['step']}" for rank, other in enumerate(told))
-            raise errors.Argument(f"ranks resume from different steps, nothing was loaded: {steps}")
-
     def _outcomes(self, name: str, mine: dict[str, Any], failed: BaseException | None, what: str) -> list[dict[str, Any]]:
         told = {**mine, "failed": "" if failed is None else f"{type(failed).__name__}: {failed}"}
         try:
@@ -174,6 +175,41 @@ class Ranks:
                 kind = errors.of_name(other["failed"].partition(":")[0])
                 raise kind(f"rank {rank} of {self.size} could not {what}: {other['failed']}")
         return out
+
+    # ---- Restoring ----
+
+    def agree_step(self, attempt: int, mine: tuple[int, int] | None) -> tuple[int, int] | None:
+        """Step and start to restore in attempt 0, 1, ...: what rank 0 says on all ranks; None: there is none."""
+        key = f"resume/{attempt}"
+        if self.rank == 0:
+            self._link.set(key, "0 0" if mine is None else f"{mine[0]} {mine[1]}")
+        self._link.need({0: key}, "told which step is restored")
+        step, start = map(int, self._link.get(key).split())
+        return (step, start) if step else None
+
+    def agree_planned(self, attempt: int, good: bool) -> bool:
+        """Before anything is overwritten: True when what is stored fits on all ranks. A rank that says False learns no
+        more, and says why in agree_restored() or fail_restored()."""
+        if not good:
+            self._link.set(f"planned/{attempt}/{self.rank}", "no")
+            return False
+        return "no" not in self._link.exchange(f"planned/{attempt}", "yes", "looked at what is stored, in resume()")
+
+    def agree_restored(self, attempt: int, damage: str) -> list[str]:
+        """Returns when all ranks have read the step: the damage that they met, none: it is good on all of them.
+        PeerLost: one failed for another reason."""
+        told = self._link.exchange(f"restored/{attempt}", "damaged " + damage if damage else "good", "restored")
+        words = [text.partition(" ") for text in told]
+        failed = [f"rank {r}: {text}" for r, (word, _, text) in enumerate(words) if word == "failed"]
+        if failed:
+            self._link.part(f"restored/{attempt}")
+            raise errors.PeerLost(f"not restored, since it failed on other ranks: {'; '.join(failed)}")
+        return [f"rank {r}: {text}" for r, (word, _, text) in enumerate(words) if word == "damaged"]
+
+    def fail_restored(self, attempt: int, why: str) -> None:
+        """Instead of agree_restored: so that the others do not wait for this rank."""
+        self._link.set(f"restored/{attempt}/{self.rank}", f"failed {why}")
+        self._link.part(f"restored/{attempt}")
 
     # ---- When to save ----
 
@@ -222,14 +258,14 @@ class Ranks:
                 self._link.drop(self._agreed)
         self._agreed = key
 
-    def agree_state(self, step: int, entries: list[_torch.Entry]) -> None:
+    def agree_state(self, step: int, late: list[tuple[str, torch.Tensor]]) -> None:
         """Before a save is begun: waits for the other ranks where the tensors are not those of the save before, or where
         they are AHEAD_MAX saves behind. Unsupported: other ranks hold others, and each would save a part of what some
         do not have."""
-        held = [(e.name, e.tensor.dtype, e.tensor.shape, getattr(e.tensor, "placements", None)) for e in entries]
+        held = [(name, t.dtype, t.shape, getattr(t, "placements", None)) for name, t in late]
         changed, self._held = held != self._held, held
         if changed:
-            names = sorted(_torch.lines(entries))
+            names = sorted(_torch.lines(late))
             self._state = _digest(names)
         self._link.set(f"state/{self.rank}", f"{step} {self._state}")
         self._await_all(step)
@@ -306,6 +342,9 @@ class Ranks:
         """The last call. Rank 0 keeps answering until the others have left too, or for `linger_s` seconds none of them
         has made a step (None: LINGER_S; 0: at once)."""
         self._link.leave(LINGER_S if linger_s is None else linger_s)
+
+
+Group = Solo | Ranks
 
 
 def find(group: Any) -> Any:

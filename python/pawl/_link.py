@@ -19,7 +19,7 @@ from typing import Any
 
 import torch.distributed as td
 
-from . import errors
+from . import _store, errors
 
 BEAT_S = 1.0  # between two signs of life
 LOST_S = 30.0  # without a sign of life a rank counts as gone: a swapping machine gives one later than BEAT_S
@@ -81,7 +81,7 @@ class Link:
         """(why it failed or "", addresses, port, name of this start): an error here must not leave others waiting."""
         name = uuid.uuid4().hex
         try:
-            self._server = td.TCPStore("0.0.0.0", 0, None, True, _seconds(PATIENCE_S), wait_for_workers=False)
+            self._server = _store.open_store("0.0.0.0", 0, True, _seconds(PATIENCE_S))
             self._server.set("start", name)
         except RuntimeError as e:
             return str(e), [], 0, ""
@@ -93,7 +93,7 @@ class Link:
         why = ""
         for address in addresses:
             try:
-                store = td.TCPStore(address, port, None, False, _seconds(CONNECT_S))
+                store = _store.open_store(address, port, False, _seconds(CONNECT_S))
                 if store.check(["start"]) and bytes(store.get("start")).decode() == self.start:
                     store.set_timeout(_seconds(PATIENCE_S))
                     return store
@@ -229,14 +229,18 @@ class Link:
             return ""
         return f"it has given no sign of life for {now - since:.0f} s" if now - since >= LOST_S else ""
 
+    def need(self, keys: dict[int, str], what: str) -> None:
+        """Waits for each rank's key. PeerLost: one did not come."""
+        missing = self.expect(keys, what)
+        if missing:
+            raise errors.PeerLost(f"rank {self.rank} waited {PATIENCE_S:g} s for {ranks_text(missing)} of {self.size} "
+                                  f"to have {what}: they live, and did not come. All ranks make the same calls")
+
     def exchange(self, name: str, mine: str, what: str) -> list[str]:
         """The texts of all ranks, in their order, once for each name. PeerLost: one did not come."""
         self.set(f"{name}/{self.rank}", mine)
         keys = {r: f"{name}/{r}" for r in range(self.size)}
-        missing = self.expect(keys, what)
-        if missing:
-            raise errors.PeerLost(f"rank {self.rank} waited {PATIENCE_S:g} s for {ranks_text(missing)} of {self.size} to have "
-                                  f"{what}: they live, and did not come. All ranks make the same calls")
+        self.need(keys, what)
         return [self.get(keys[r]) for r in range(self.size)]
 
     # ---- The end ----

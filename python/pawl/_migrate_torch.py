@@ -5,6 +5,7 @@ given or counts and shapes leave no doubt. Tested in tests/python/migrate_test.p
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,39 @@ import torch
 from . import _native, _torch, _tree, errors
 
 Entries = dict[str, torch.Tensor]
+ZIP_MAGIC = b"PK\3\4"
+
+
+def verify(file: Any, what: str) -> None:
+    """Format unless the file is what torch.save writes: from its first byte a zip archive of plainly stored
+    records, no TorchScript (torch.load hands such files, and those in the older layouts, to readers that some
+    versions of it do not restrict). Corrupt: a record does not match its checksum; there may be none."""
+    try:
+        file.seek(0)
+        begins = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+        with zipfile.ZipFile(file) as archive:
+            records = archive.infolist()
+            odd = [r.filename for r in records if r.compress_type != zipfile.ZIP_STORED
+                   or r.filename.rpartition("/")[2] == "constants.pkl"]
+            bad = archive.testzip() if begins and not odd and any(r.CRC for r in records) else None
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError) as e:
+        raise errors.Format(f"{what}: nothing that torch.save wrote in the zip layout (the default), or cut: "
+                            f"{e}") from e
+    if odd or not begins:
+        raise errors.Format(f"{what}: {odd[0] if odd else 'what stands before the zip archive'} is nothing "
+                            "that "
+                            "torch.save writes: save state_dicts only, in the zip layout (the default)")
+    if bad is not None:
+        raise errors.Corrupt(f"{what}: {bad} does not match its checksum: the file was damaged")
+
+
+def cause(e: Exception) -> str:
+    """What torch.load says, without its advice to trust the file."""
+    text = str(e).rpartition("WeightsUnpickler error: ")[2] or type(e).__name__
+    lines = text.splitlines()
+    first = next((line for line in lines if "GLOBAL" in line), lines[0]).strip(" .")
+    newer = f" (by torch.load of PyTorch {torch.__version__}: newer ones read more types)"
+    return first + (newer if "Unsupported op" in first else "")
 
 
 def convert(content: Any, source: str, optimizer_class: str | None,
@@ -34,7 +68,8 @@ def convert(content: Any, source: str, optimizer_class: str | None,
 
 
 def _module(model: dict[str, Any], source: str, entries: Entries) -> dict[str, Any]:
-    aliases, seen = {}, {}
+    aliases: dict[str, str] = {}
+    seen: dict[Any, str] = {}
     for name, value in model.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise errors.Format(f"{source}: {name!r} of the model is no tensor: {type(value).__name__}")
@@ -55,6 +90,8 @@ def _optimizer(stored: Any, source: str, shapes: dict[str, tuple[int, ...]], nam
         groups, state = stored["param_groups"], stored["state"]
         order = [i for g in groups for i in g["params"]]
         given = [n for g in groups for n in g.get("param_names", ())]
+        if all(isinstance(i, str) for i in order):
+            given = order  # torch.distributed.checkpoint.state_dict names them
         known = dict(zip(order, _names(order, state, shapes, names or given, source)))
         leaf = entries.__setitem__
         out = []

@@ -15,27 +15,14 @@ from types import TracebackType
 from typing import Any, NamedTuple, Sequence
 
 from . import _abi, errors
+from ._tensors import Tensor as Tensor
+from ._tensors import Tensors
+from ._tensors import whole as _whole
 
 _FULL = ("block", "skip")
 _BACKENDS = ("auto", "uring", "plain", "pmem")
 _UNTIL = ("captured", "committed", "durable")
 _EVENTS_AT_ONCE = 16
-
-
-class Tensor(NamedTuple):
-    """A named slice of a tensor in memory: struct pawl_tensor.
-
-    begin and extent (elements, one each dimension) say which box of the global `shape` lies at `address`;
-    None: all of it. The bytes there are row-major without gaps; other strides are refused.
-    """
-
-    name: str
-    dtype: str  # "F32": names of include/pawl/dtype.def
-    shape: tuple[int, ...]
-    begin: tuple[int, ...] | None
-    extent: tuple[int, ...] | None
-    address: int
-    strides: tuple[int, ...] | None = None  # in elements; None: contiguous
 
 
 class Status(NamedTuple):
@@ -107,13 +94,6 @@ def _place(choices: Sequence[str], value: str, what: str) -> int:
     return choices.index(value)
 
 
-def _whole(value: int, bits: int, what: str) -> int:
-    """ctypes would cut a number that is too large, or negative, without a word."""
-    if not 0 <= value < 1 << bits:
-        raise errors.Argument(f"{what} is {value}; it can be 0 to {(1 << bits) - 1}")
-    return value
-
-
 def _path(path: str | bytes | PathLike[Any]) -> bytes:
     """The bytes of a path; C would take one with a zero byte for a shorter one."""
     encoded = fsencode(path)
@@ -141,63 +121,6 @@ def _deadline(timeout: float | None) -> int:
     return int(min(now + max(timeout, 0.0) * 1e9, 2**62))
 
 
-def contiguous(extent: Sequence[int]) -> tuple[int, ...]:
-    """Strides in elements of a row-major box without gaps."""
-    strides, step = [], 1
-    for size in reversed(extent):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
-
-
-def _is_contiguous(tensor: Tensor, extent: tuple[int, ...]) -> bool:
-    if tensor.strides is None or 0 in extent:
-        return True
-    if len(tensor.strides) != len(extent):
-        return False
-    wanted = contiguous(extent)
-    return all(e == 1 or s == w for e, s, w in zip(extent, tensor.strides, wanted, strict=True))
-
-
-def _extent(tensor: Tensor) -> tuple[int, ...]:
-    begin = tensor.begin or (0,) * len(tensor.shape)
-    return tensor.extent or tuple(s - b for s, b in zip(tensor.shape, begin))
-
-
-def _box(numbers: Sequence[int] | None, what: str) -> Any:
-    if numbers is None:
-        return None
-    return (c_uint64 * len(numbers))(*(_whole(n, 64, what) for n in numbers))
-
-
-def _fill(out: _abi.CTensor, tensor: Tensor) -> None:
-    """One tensor for the library. `out` keeps what it points to alive; the data is the caller's."""
-    names = _abi.dtype_names()
-    what = f"tensor {tensor.name!r}"
-    if tensor.dtype not in names:
-        raise errors.Argument(f"{what} is of type {tensor.dtype!r}; there are {', '.join(names)}")
-    for part in (tensor.begin, tensor.extent):
-        if part is not None and len(part) != len(tensor.shape):
-            raise errors.Argument(f"{what}: shape {tensor.shape} and slice {part} differ in dimensions")
-    if "\0" in tensor.name:
-        raise errors.Argument(f"{what} has a zero byte in its name")
-    if not _is_contiguous(tensor, _extent(tensor)):
-        raise errors.Unsupported(
-            f"{what} has the strides {tensor.strides} for {_extent(tensor)} elements: give a contiguous copy"
-        )
-    out.name, out.dtype, out.rank = tensor.name.encode(), names.index(tensor.dtype), len(tensor.shape)
-    out.shape = _box(tensor.shape, what)
-    out.begin, out.extent = _box(tensor.begin, what), _box(tensor.extent, what)
-    out.data = tensor.address or None
-
-
-def _tensors(tensors: Sequence[Tensor]) -> Any:
-    array = (_abi.CTensor * len(tensors))()
-    for out, tensor in zip(array, tensors, strict=True):
-        _fill(out, tensor)
-    return array
-
-
 class _Handle:
     """What Ckpt and Reader share: a pointer of the library, gone once it is closed."""
 
@@ -223,21 +146,23 @@ class Ckpt(_Handle):
     def __init__(self, path: str | bytes | PathLike[Any], *, rank: int = 0, rank_count: int = 1,
                  start: str | None = None, every: int = 0, overhead: float = 0.0, mtbf_s: float = 0.0,
                  in_flight: int = 0, keep: int = 0, full: str = "block", tolerate: int = 0,
-                 backend: str = "auto", staging_bytes: int = 0, must_exist: bool = False,
-                 must_be_new: bool = False, run_id: str | None = None, unchecked: bool = False) -> None:
+                 backend: str = "auto", staging_bytes: int = 0, staging_max_bytes: int = 0,
+                 must_exist: bool = False, must_be_new: bool = False, run_id: str | None = None,
+                 unchecked: bool = False) -> None:
         """Opens or makes the run's folder (pawl_ckpt_open): struct pawl_ckpt_options has the meanings.
 
         Zeros mean the library's defaults. full: "block" or "skip". backend: "auto", "uring", "plain", "pmem".
         Errors: Busy, Foreign, Corrupt, NoSpace, Argument, NotFound, Io."""
         super().__init__()
-        self._counts: dict[int, int] = {}
+        self._declared: dict[int, Tensors] = {}
         options = _abi.COptions(
             path=_path(path), must_exist=must_exist, must_be_new=must_be_new, run_id=_run_id(run_id),
             rank=_whole(rank, 32, "rank"), rank_count=_whole(rank_count, 32, "rank_count"),
             start=None if start is None else start.encode(), in_flight=_whole(in_flight, 32, "in_flight"),
             keep=_whole(keep, 32, "keep"), full=_place(_FULL, full, "full"),
             tolerate=_whole(tolerate, 32, "tolerate"), backend=_place(_BACKENDS, backend, "backend"),
-            staging_bytes=_whole(staging_bytes, 64, "staging_bytes"), unchecked=unchecked,
+            staging_bytes=_whole(staging_bytes, 64, "staging_bytes"),
+            staging_max_bytes=_whole(staging_max_bytes, 64, "staging_max_bytes"), unchecked=unchecked,
             every=_whole(every, 64, "every"), overhead=overhead, mtbf_s=mtbf_s)
         out = c_void_p()
         _abi.check(self._library.pawl_ckpt_open(byref(options), byref(out), byref(self._error)), self._error)
@@ -245,14 +170,18 @@ class Ckpt(_Handle):
 
     def declare(self, tensors: Sequence[Tensor]) -> int:
         """What this rank holds; returns a handle. Keeps nothing alive: the memory must outlive its saves."""
-        array, out = _tensors(tensors), c_void_p()
-        self._call("pawl_ckpt_declare", array, len(array), byref(out))
+        made, out = Tensors(tensors), c_void_p()
+        try:
+            self._call("pawl_ckpt_declare", made.array, len(made.array), byref(out))
+        except BaseException:
+            made.close()
+            raise
         handle = out.value or 0
-        self._counts[handle] = len(array)
+        self._declared[handle] = made
         return handle
 
     def _state(self, handle: int) -> c_void_p:
-        if handle not in self._counts:
+        if handle not in self._declared:
             raise errors.Argument(f"handle {handle} is none that declare() of this checkpoint returned")
         return c_void_p(handle)
 
@@ -280,6 +209,18 @@ class Ckpt(_Handle):
         self._call("pawl_ckpt_unit_blob", _whole(unit, 32, "unit"), byref(blob), byref(size))
         return ctypes.string_at(blob, size.value) if blob.value else b""
 
+    def resume_from(self, step: int, incarnation: int) -> None:
+        """Goes on from a step that a Reader has read, or from nothing (0): pawl_ckpt_resume_from.
+
+        Errors: NotFound (not complete, or marked bad), Corrupt (nothing is left of what was saved),
+        Argument."""
+        self._call("pawl_ckpt_resume_from", _whole(step, 64, "step"), _whole(incarnation, 64, "incarnation"))
+
+    def mark_bad(self, step: int, incarnation: int, why: str) -> None:
+        """No resume takes this step again; told as event "failed". Errors: Argument, Io."""
+        self._call("pawl_ckpt_mark_bad", _whole(step, 64, "step"), _whole(incarnation, 64, "incarnation"),
+                   why.encode())
+
     def from_scratch(self) -> None:
         """Begins anew although durable steps exist (pawl_ckpt_from_scratch)."""
         self._call("pawl_ckpt_from_scratch")
@@ -288,15 +229,14 @@ class Ckpt(_Handle):
              addresses: Sequence[int] | None = None) -> int:
         """Begins a save and returns its id; 0: skipped. The memory may change after fence().
 
-        addresses: one for each tensor declared, instead of those declared. Raises the error of an earlier
-        save when more than `tolerate` in a row have failed; then nothing was begun."""
+        addresses: one for each tensor declared, instead of those declared; of a strided one the same. Raises
+        the error of an earlier save when more than `tolerate` in a row have failed; then nothing was
+        begun."""
         save = _abi.CSave(state=self._state(handle), step=_whole(step, 64, "step"),
                           unit=_whole(unit, 32, "unit"), unit_count=_whole(unit_count, 32, "unit_count"),
                           blob=blob or None, blob_bytes=len(blob))
         if addresses is not None:
-            if len(addresses) != self._counts[handle]:
-                raise errors.Argument(f"{len(addresses)} addresses for {self._counts[handle]} tensors")
-            save.data = (c_void_p * len(addresses))(*addresses)
+            save.data = self._declared[handle].data(addresses)
         id = c_uint64()
         self._call("pawl_ckpt_save", byref(save), byref(id))
         return id.value
@@ -344,7 +284,10 @@ class Ckpt(_Handle):
         pointer, self._pointer = self._pointer, None
         if pointer is not None:
             deadline = _deadline(timeout)
-            _abi.check(self._library.pawl_ckpt_close(pointer, deadline, byref(self._error)), self._error)
+            code = self._library.pawl_ckpt_close(pointer, deadline, byref(self._error))
+            for made in self._declared.values():
+                made.close()
+            _abi.check(code, self._error)
 
     def __enter__(self) -> Ckpt:
         return self
@@ -360,12 +303,14 @@ class Reader(_Handle):
     An index counts steps, newest first, as steps() lists them."""
 
     def __init__(self, path: str | bytes | PathLike[Any], *, run_id: str | None = None,
-                 unchecked: bool = False) -> None:
+                 unchecked: bool = False, prefer: str | None = None) -> None:
         """`path`: a run's folder, its store folder, or one rank's store; it may be in use.
 
-        unchecked: accept what was written without checksums. Errors: NotFound, Foreign, Io, Corrupt."""
+        unchecked: accept what was written without checksums. prefer: name of a store's folder to read from
+        first ("rank-0003"). Errors: NotFound, Foreign, Io, Corrupt, Argument (no such store)."""
         super().__init__()
-        options = _abi.CReaderOptions(run_id=_run_id(run_id), unchecked=unchecked)
+        options = _abi.CReaderOptions(run_id=_run_id(run_id), unchecked=unchecked,
+                                      prefer=None if prefer is None else prefer.encode())
         out, e = c_void_p(), self._error
         code = self._library.pawl_ckpt_reader_open(_path(path), byref(options), byref(out), byref(e))
         _abi.check(code, self._error)
@@ -387,6 +332,10 @@ class Reader(_Handle):
         index: int = self._library.pawl_ckpt_reader_newest(self._live())
         return None if index == _abi.NO_INDEX else index
 
+    def pass_over(self, index: int) -> None:
+        """From now on this reader takes the step for one that is marked bad."""
+        self._call("pawl_ckpt_reader_pass_over", self._checked(index))
+
     def problems(self) -> list[str]:
         """What was found damaged or unreadable, in words."""
         found: list[str] = []
@@ -407,8 +356,11 @@ class Reader(_Handle):
         """Reads whole tensors or boxes of them into their addresses, verified, however they were saved.
 
         Errors: NotFound (a tensor, named), Format (other type or shape, both named), Corrupt, Io."""
-        array = _tensors(tensors)
-        self._call("pawl_ckpt_reader_read", self._checked(index), array, len(array))
+        made = Tensors(tensors)
+        try:
+            self._call("pawl_ckpt_reader_read", self._checked(index), made.array, len(made.array))
+        finally:
+            made.close()
 
     def blob(self, index: int, unit: int) -> bytes:
         """What was frozen with one unit of a step; empty when nothing was. Errors: NotFound, Corrupt, Io."""

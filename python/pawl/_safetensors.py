@@ -1,8 +1,8 @@
 """safetensors files: every byte checked on reading, whole files renamed into place on writing.
 
-Promises: what parse() accepts lies inside the file, without gaps or overlaps, each tensor with as many bytes as
-its type and shape need. Needs neither torch nor numpy. Source: the safetensors format.
-Tested in tests/python/migrate_test.py."""
+Promises: what parse() accepts lies inside the file, without gaps or overlaps, each tensor with as many bytes
+as its type and shape need. Needs neither torch nor numpy. Source: the safetensors format. Tested in
+tests/python/migrate_test.py."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import _native, errors
+from . import _abi, _native, errors
 
 HEADER_BYTES_MAX = 100_000_000  # the format's own limit
 ALIGNMENT = 8
-BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
-        "I32": 32, "U32": 32, "F32": 32, "F64": 64, "I64": 64, "U64": 64, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6,
-        "F6_E3M2": 6, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "C64": 64}
 
 
 class Item(NamedTuple):
@@ -35,7 +32,7 @@ class Item(NamedTuple):
 
 def size_of(dtype: str, shape: tuple[int, ...], what: str) -> int:
     """Bytes of a tensor; Format when they are no whole number."""
-    bits = BITS[dtype] * math.prod(shape)
+    bits = _abi.dtype_bits()[dtype] * math.prod(shape)
     if bits % 8:
         raise errors.Format(f"{what}: {bits} bits of {dtype} {shape} are no whole bytes")
     return bits // 8
@@ -54,7 +51,7 @@ def _item(body: Any, begin: int, what: str) -> Item:
 
     if not isinstance(body, dict) or set(body) != {"dtype", "shape", "data_offsets"}:
         raise errors.Format(f"{what}: wanted dtype, shape and data_offsets")
-    if not isinstance(body["dtype"], str) or body["dtype"] not in BITS:
+    if not isinstance(body["dtype"], str) or body["dtype"] not in _abi.dtype_bits():
         raise errors.Format(f"{what}: {body['dtype']!r} is no element type of the format")
     if not numbers(body["shape"]) or not numbers(body["data_offsets"]) or len(body["data_offsets"]) != 2:
         raise errors.Format(f"{what}: shape and the two data_offsets have to be whole numbers from 0")
@@ -93,7 +90,8 @@ def parse(data: Any, path: str) -> dict[str, Item]:
 
 
 def write(path: Path, tensors: Mapping[str, _native.Tensor], reader: _native.Reader, index: int) -> None:
-    """Reads `tensors` (name in the file: tensor of step `index`) straight into a new file, synced and renamed.
+    """Reads `tensors` (name in the file: tensor of step `index`) straight into a new file, synced and
+    renamed.
 
     Errors: those of Reader.read, NoSpace, Io; then `path` does not exist."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
@@ -126,6 +124,7 @@ def _read(memory: mmap.mmap, begin: int, header: dict[str, Any], tensors: Mappin
     view = (ctypes.c_char * len(memory)).from_buffer(memory)
     try:
         base = ctypes.addressof(view) + begin
-        reader.read(index, [t._replace(address=base + header[n]["data_offsets"][0]) for n, t in tensors.items()])
+        reader.read(index,
+                    [t._replace(address=base + header[n]["data_offsets"][0]) for n, t in tensors.items()])
     finally:
         del view

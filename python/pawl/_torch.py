@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +34,7 @@ OWN_BYTES_MAX = 16384
 
 
 class Entry(NamedTuple):
-    """A tensor to be stored as `name`. `late`: only the optimizer's step changes it, it may be captured later."""
+    """A tensor to be stored as `name`. `late`: only the optimizer's step changes it, capture can wait."""
 
     name: str
     tensor: torch.Tensor
@@ -64,8 +65,8 @@ def dtype_name(tensor: torch.Tensor, name: str) -> str:
     elif tensor.dtype not in DTYPES:
         kind = f"a tensor of type {tensor.dtype}"
     if kind is not None:
-        raise errors.Unsupported(f"{name}: {kind} cannot be saved: make it a dense tensor with data of one of "
-                                 + ", ".join(str(d).removeprefix("torch.") for d in DTYPES))
+        raise errors.Unsupported(f"{name}: {kind} cannot be saved: make it a dense tensor with data of "
+                                 "one of " + ", ".join(str(d).removeprefix("torch.") for d in DTYPES))
     return DTYPES[tensor.dtype]
 
 
@@ -91,8 +92,8 @@ class ModuleState:
         self.key, self.module = key, unwrap(module)
         for name, part in self.module.named_modules():
             if type(part).__name__ == "FullyShardedDataParallel":
-                raise errors.Unsupported(f"{key}.{name}: FullyShardedDataParallel (FSDP1) keeps its parameters in "
-                                         "flat buffers; use torch.distributed.fsdp.fully_shard")
+                raise errors.Unsupported(f"{key}.{name}: FullyShardedDataParallel (FSDP1) keeps its "
+                                         "parameters in flat buffers; use torch.distributed.fsdp.fully_shard")
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every parameter by its first name, tied ones once."""
@@ -112,12 +113,19 @@ class ModuleState:
             if name.rpartition(".")[2] == "_extra_state" or not isinstance(value, torch.Tensor):
                 extra[name] = _tree.encode(value, full, leaf)
                 continue
-            first = seen.setdefault(_identity(value), full)
+            _check_apart(value, full)
+            first = seen.setdefault(identity(value), full)
             if first != full:
                 aliases[full] = first
             else:
                 entries.append(Entry(full, value, isinstance(value, torch.nn.Parameter)))
         return entries, {"aliases": aliases, "extra": extra}
+
+    def tensors(self, extra: Collection[str]) -> dict[str, torch.Tensor]:
+        """Parameters and persistent buffers by their stored names, tied ones by each of theirs, without those
+        of `extra` state."""
+        return {f"{self.key}/{name}": value for name, value in self.module.state_dict(keep_vars=True).items()
+                if name not in extra and isinstance(value, torch.Tensor)}
 
     def restore(self, blob: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Extra state only: parameters and buffers were filled in place."""
@@ -126,7 +134,17 @@ class ModuleState:
             owner.set_extra_state(_tree.decode(value, tensors))
 
 
-def _identity(t: torch.Tensor) -> tuple[Any, ...]:
+def _check_apart(value: torch.Tensor, name: str) -> None:
+    if value.layout == torch.strided and any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape)):
+        raise errors.Unsupported(f"{name}: of shape {tuple(value.shape)} with the strides {value.stride()}: "
+                                 "elements "
+                                 "that share memory (expand) cannot be restored one by one: give it memory "
+                                 "of its "
+                                 "own, .contiguous()")
+
+
+def identity(t: torch.Tensor) -> tuple[Any, ...]:
+    """Equal for tensors that are the same elements of the same memory."""
     local = t.to_local() if hasattr(t, "to_local") else t
     if t.is_meta or local.numel() == 0 or t.layout != torch.strided or t.is_quantized:
         return (id(t),)
@@ -155,6 +173,11 @@ class OptimizerState:
                                        f"Checkpointer: {', '.join(lost)}. Give the model too (model=...)")
         return out
 
+    def options(self, number: int, leaf: _tree.Leaf) -> Any:
+        """Of one group, encoded."""
+        options = {k: v for k, v in self.optimizer.param_groups[number].items() if k != "params"}
+        return _tree.encode(options, f"{self.key}/@group{number}", leaf)
+
     def collect(self) -> tuple[list[Entry], dict[str, Any]]:
         entries: list[Entry] = []
 
@@ -164,8 +187,7 @@ class OptimizerState:
 
         groups, state = [], {}
         for g, (group, names) in enumerate(zip(self.optimizer.param_groups, self.names())):
-            options = {k: v for k, v in group.items() if k != "params"}
-            groups.append({"params": names, "options": _tree.encode(options, f"{self.key}/@group{g}", leaf)})
+            groups.append({"params": names, "options": self.options(g, leaf)})
             for name, parameter in zip(names, group["params"]):
                 if parameter in self.optimizer.state:
                     value = dict(self.optimizer.state[parameter])
@@ -212,8 +234,9 @@ class ObjectState:
         self.plain = type(thing) in (dict, list)
         if not self.plain and not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
             raise errors.Unsupported(
-                f"{key}: a {type(thing).__module__}.{type(thing).__qualname__} cannot be restored: wanted an object "
-                "with state_dict() and load_state_dict(), or a dict or list (numbers go into one: {'epoch': 0})")
+                f"{key}: a {type(thing).__module__}.{type(thing).__qualname__} cannot be restored: wanted an "
+                "object with state_dict() and load_state_dict(), or a dict or list (numbers go into one: "
+                "{'epoch': 0})")
 
     def collect(self) -> tuple[list[Entry], dict[str, Any]]:
         entries: list[Entry] = []
@@ -249,10 +272,10 @@ def states(objects: dict[str, Any]) -> list[State]:
     return out
 
 
-def lines(entries: list[Entry]) -> list[str]:
+def lines(named: Iterable[tuple[str, torch.Tensor]]) -> list[str]:
     """What has to be equal on all ranks, a line a tensor: name, type, shape and where it is cut."""
-    return [f"{e.name}: {str(e.tensor.dtype).removeprefix('torch.')} {tuple(e.tensor.shape)}"
-            + (f" {list(e.tensor.placements)}" if hasattr(e.tensor, "placements") else "") for e in entries]
+    return [f"{name}: {str(t.dtype).removeprefix('torch.')} {tuple(t.shape)}"
+            + (f" {list(t.placements)}" if hasattr(t, "placements") else "") for name, t in named]
 
 
 def names(states: list[State]) -> list[str]:
@@ -260,7 +283,7 @@ def names(states: list[State]) -> list[str]:
     out = [f"{s.key} is a {s.kind}" for s in states]
     for state in states:
         if isinstance(state, ModuleState):
-            out += lines(state.collect()[0])
+            out += lines((e.name, e.tensor) for e in state.collect()[0])
         elif isinstance(state, OptimizerState):
             out.append(f"{state.key} is a {type(state.optimizer).__name__}")
     return out
@@ -269,7 +292,9 @@ def names(states: list[State]) -> list[str]:
 def rng_get() -> dict[str, Any]:
     """Generators of torch, of its CUDA devices, of Python, and of numpy where the program has loaded it."""
     numpy = sys.modules.get("numpy")
-    state = {"torch": torch.get_rng_state(), "python": random.getstate(),
+    version, words, gauss = random.getstate()
+    state = {"torch": torch.get_rng_state(),
+             "python": (version, struct.pack(f"<{len(words)}I", *words), gauss),
              "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
              "numpy": None if numpy is None else numpy.random.get_state()}
     out: dict[str, Any] = _tree.encode(state, "rng", None)
@@ -279,7 +304,10 @@ def rng_get() -> dict[str, Any]:
 def rng_set(stored: dict[str, Any]) -> None:
     state = _tree.decode(stored, {})
     torch.set_rng_state(state["torch"])
-    random.setstate(state["python"])
+    version, words, gauss = state["python"]
+    if isinstance(words, bytes):  # a tuple of numbers before
+        words = struct.unpack(f"<{len(words) // 4}I", words)
+    random.setstate((version, words, gauss))
     if state["cuda"] and torch.cuda.is_available() and torch.cuda.device_count() == len(state["cuda"]):
         torch.cuda.set_rng_state_all(state["cuda"])
     if state["numpy"] is not None:

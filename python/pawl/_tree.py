@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import ctypes
 import json
 import math
 import sys
@@ -21,6 +22,11 @@ TAG = "!"  # a JSON object with this key is a typed value, not a dict
 DEPTH_MAX = 100
 
 Leaf = Callable[[str, Any], "bool | None"]  # takes a tensor that is stored elsewhere; False: it does not
+_AS_THEY_ARE = (type(None), bool, int, str)
+
+
+class Text(str):
+    """A value that is JSON already."""
 
 
 class Unsaveable(errors.Unsupported):
@@ -33,12 +39,11 @@ def is_tensor(value: Any) -> bool:
 
 
 def encode(value: Any, path: str, leaf: Leaf | None, depth: int = 0) -> Any:
-    """`value` as JSON. A tensor is handed to `leaf(path, tensor)`, or stored inline when there is no `leaf` or that
-    does not take it."""
+    """`value` as JSON. A tensor is handed to `leaf(path, tensor)`, or stored inline when `leaf` is None."""
     if depth > DEPTH_MAX:
         raise Unsaveable(f"{path}: nested deeper than {DEPTH_MAX} levels: does it contain itself?")
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if kind in _AS_THEY_ARE:
         return value
     if kind is float:
         return value if math.isfinite(value) else {TAG: "float", "v": repr(value)}
@@ -62,8 +67,10 @@ def _sequence(value: Any, path: str, leaf: Leaf | None, depth: int) -> Any:
             items = sorted(value)
         except TypeError:
             items = sorted(value, key=repr)
-    out = {TAG: type(value).__name__,
-           "v": [encode(v, f"{path}/{i}", leaf, depth + 1) for i, v in enumerate(items)]}
+    out: dict[str, Any] = {TAG: type(value).__name__}
+    # Generators of numbers have hundreds of integers: no call for each.
+    out["v"] = [v if type(v) in _AS_THEY_ARE else encode(v, f"{path}/{i}", leaf, depth + 1)
+                for i, v in enumerate(items)]
     if isinstance(value, collections.deque):
         out["max"] = value.maxlen
     return out
@@ -96,7 +103,8 @@ def _foreign(value: Any, path: str, leaf: Leaf | None) -> Any:
 def _tensor(value: Any, path: str, leaf: Leaf | None) -> Any:
     if leaf is not None and leaf(path, value) is not False:
         return {TAG: "tensor", "name": path, **({"placed": True} if hasattr(value, "placements") else {})}
-    raw = bytes(value.detach().cpu().contiguous().flatten().view(sys.modules["torch"].uint8).tolist())
+    here = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
+    raw = ctypes.string_at(here.data_ptr(), here.numel() * here.element_size()) if here.numel() else b""
     return {TAG: "inline", "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
             "v": base64.b64encode(raw).decode()}
 
@@ -125,7 +133,7 @@ def decode(value: Any, tensors: dict[str, Any]) -> Any:
 
 
 def placed(value: Any) -> set[str]:
-    """Names of the tensors in an encoded value that were DTensors. ValueError: not this format."""
+    """Names of the tensors in an encoded value that were DTensors."""
     out: set[str] = set()
     for item in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
         out |= placed(item)
@@ -172,8 +180,9 @@ def _typed_torch(value: dict[str, Any], tag: Any, body: Any) -> Any:
     if tag == "torch.dtype":
         return _dtype(torch, body)
     if tag == "inline":
-        raw = torch.tensor(list(base64.b64decode(body, validate=True)), dtype=torch.uint8)
-        return raw.view(_dtype(torch, value["dtype"])).reshape(value["shape"])
+        raw = bytearray(base64.b64decode(body, validate=True))
+        tensor = torch.frombuffer(raw, dtype=torch.uint8).clone() if raw else torch.empty(0, dtype=torch.uint8)
+        return tensor.view(_dtype(torch, value["dtype"])).reshape(value["shape"])
     raise ValueError(f"a stored value has the unknown type {tag!r}: was it written by a newer pawl?")
 
 
@@ -184,8 +193,14 @@ def _dtype(torch: Any, name: str) -> Any:
     return found
 
 
+def dumps(value: Any) -> str:
+    return value if isinstance(value, Text) else json.dumps(value, allow_nan=False)
+
+
 def blob(step: int, objects: dict[str, Any], *, rank: int = 0, world: int = 1, torch: str = "",
          rng: Any = None) -> bytes:
-    """What is stored beside the tensors of a step: docs/formats/python.md."""
-    return json.dumps({"format": FORMAT, "version": VERSION, "step": step, "rank": rank, "world": world,
-                       "torch": torch, "objects": objects, "rng": rng}, allow_nan=False).encode()
+    """What is stored beside the tensors of a step: docs/formats/python.md. Objects may be Text."""
+    head = dumps({"format": FORMAT, "version": VERSION, "step": step, "rank": rank, "world": world,
+                  "torch": torch})
+    body = ", ".join(f"{dumps(key)}: {dumps(value)}" for key, value in objects.items())
+    return f'{head[:-1]}, "objects": {{{body}}}, "rng": {dumps(rng)}}}'.encode()

@@ -146,6 +146,12 @@ class StateMismatch(Format):
     Nothing was loaded."""
 
 
+class StepLost(UserWarning):
+    """A warning of resume(): a step, or stored files, are damaged, and an older step was taken.
+
+    The text names the damage and the number of steps that are computed again."""
+
+
 class Preempted(SystemExit):
     """The process was asked to end (SIGTERM): raised once its state is saved or the grace is over.
 

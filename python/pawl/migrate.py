@@ -1,9 +1,10 @@
-"""Runs of pawl from checkpoints of others, and back: torch.save files, safetensors, Hugging Face folders.
+"""Runs of pawl from checkpoints of others, and back: torch.save files, folders of
+torch.distributed.checkpoint, safetensors, Hugging Face folders.
 
 Promises: nothing is unpickled but what torch.load(weights_only=True) allows; a run is made new, with one
 durable step that Checkpointer resumes from; an exported folder is complete when its index is there.
 Tensors lie in mapped files on the way: nothing is copied as a whole. Prose: docs/migrating.md.
-Tested in tests/python/migrate_test.py."""
+Tested in tests/python/migrate_test.py and migrate_dcp_test.py."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ SHARD_BYTES = 5_000_000_000  # what Hugging Face's tools write by default
 INDEX = "model.safetensors.index.json"
 
 
-def _save(run: str | os.PathLike[str], step: int, tensors: list[_native.Tensor], objects: dict[str, Any]) -> None:
+def _save(run: str | os.PathLike[str], step: int, tensors: list[_native.Tensor],
+          objects: dict[str, Any]) -> None:
     if step < 1:
         raise errors.Argument(f"step {step}: wanted the number of optimizer steps done, at least 1")
     if not tensors:
@@ -55,8 +57,9 @@ def _files(source: Path) -> list[Path]:
 
 def import_safetensors(source: str | os.PathLike[str], run: str | os.PathLike[str], *, step: int,
                        key: str = "model") -> int:
-    """Makes the run `run` of a safetensors file or a folder of them; names become `key/NAME`. Returns how many
-    tensors. Errors: NotFound, Format (which file, which tensor), Busy or Argument (the run exists), NoSpace."""
+    """Makes the run `run` of a safetensors file or a folder of them; names become `key/NAME`. Returns how
+    many tensors. Errors: NotFound, Format (which file, which tensor), Busy or Argument (the run exists),
+    NoSpace."""
     tensors: dict[str, _native.Tensor] = {}
     kept = []
     for path in _files(Path(source)):
@@ -83,26 +86,47 @@ def import_torch(source: str | os.PathLike[str], run: str | os.PathLike[str], *,
     """Makes the run `run` of a torch.save file: a state_dict, or a dict with "model" and, if it has one,
     "optimizer". Other entries are left out; the return value counts the tensors.
 
-    optimizer_class: "AdamW" (the file does not say it). names: of the parameters in the optimizer's order, when
-    the model's order does not give them. Errors: Format, StateMismatch, Unsupported, Argument, NotFound."""
+    optimizer_class: "AdamW" (the file does not say it). names: of the parameters in the optimizer's order,
+    when the model's order does not give them. Errors: Format, StateMismatch, Unsupported, Argument,
+    NotFound."""
     import torch
 
     from . import _migrate_torch
 
     mapped: Any = {"mmap": True} if "mmap" in inspect.signature(torch.load).parameters else {}  # from 2.1 on
     try:
+        with open(source, "rb") as file:
+            _migrate_torch.verify(file, str(source))
         content = torch.load(source, map_location="cpu", weights_only=True, **mapped)
     except OSError as e:
         raise errors.NotFound(f"{source}: {e.strerror or e}", e.errno or 0) from e
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as e:
-        lines = str(e).splitlines() or [type(e).__name__]
-        cause = next((line for line in lines if "GLOBAL" in line), lines[0]).strip(" .")
-        raise errors.Format(f"{source}: not a torch.save file of tensors and plain values alone: {cause}. "
-                            "Save state_dicts only, in the zip layout (the default)") from e
+        raise errors.Format(f"{source}: not a torch.save file of tensors and plain values alone: "
+                            f"{_migrate_torch.cause(e)}. Save state_dicts only") from e
     entries, objects = _migrate_torch.convert(content, str(source), optimizer_class, names)
     tensors, kept = _migrate_torch.native(entries)
     _save(run, step, tensors, objects)
-    return len(tensors) if kept else 0
+    return len(kept)
+
+
+def import_dcp(source: str | os.PathLike[str], run: str | os.PathLike[str], *, step: int,
+               optimizer_class: str | None = None, names: Sequence[str] | None = None,
+               skip: Sequence[str] = ()) -> int:
+    """Makes the run `run` of a folder that torch.distributed.checkpoint wrote, from any number of ranks.
+    Returns how many tensors.
+
+    skip: flattened names ("app.sampler") to leave out with all that is nested in them. optimizer_class,
+    names: as in import_torch. While it goes on it takes as much room again as the tensors, beside `run`.
+    Errors: NotFound, Format, Corrupt, StateMismatch, Unsupported, Argument, NoSpace, Io; no run is made
+    then."""
+    from . import _migrate_dcp, _migrate_torch
+
+    folder = Path(source)
+    content = _migrate_dcp.contents(folder, Path(run).absolute().parent, skip)
+    entries, objects = _migrate_dcp.convert(content, folder, optimizer_class, names)
+    tensors, kept = _migrate_torch.native(entries)
+    _save(run, step, tensors, objects)
+    return len(kept)
 
 
 def _shards(tensors: dict[str, _native.Tensor], limit: int) -> list[dict[str, _native.Tensor]]:
@@ -120,8 +144,9 @@ def _shards(tensors: dict[str, _native.Tensor], limit: int) -> list[dict[str, _n
 
 def export(run: str | os.PathLike[str], target: str | os.PathLike[str], *, key: str = "model",
            shard_bytes: int = SHARD_BYTES) -> int:
-    """Writes the tensors `key/...` of the newest whole step into the new folder `target`, as Hugging Face lays
-    them out: model.safetensors, or numbered files of at most `shard_bytes` and their index. Returns the step.
+    """Writes the tensors `key/...` of the newest whole step into the new folder `target`, as Hugging Face
+    lays them out: model.safetensors, or numbered files of at most `shard_bytes` and their index. Returns the
+    step.
 
     Errors: NotFound (no step, no such tensors), Argument (the folder exists), Corrupt, NoSpace, Io."""
     if shard_bytes < 1:

@@ -6,6 +6,7 @@
 #include "api/train_profile.h"
 #include "run/admin.h"
 #include "run/link.h"
+#include "run/notice.h"
 #include "run/worker_main.h"
 
 pawl_code pawl_train(const struct pawl_train_options *options, struct pawl_train_report *report,
@@ -22,6 +23,11 @@ int pawl_train_worker(int channel) { return worker_main(channel); }
 
 int pawl_train_coordinator(int channel) { return link_coordinate(channel); }
 
+const int *pawl_train_notices(size_t *count) {
+    *count = NOTICE_COUNT;
+    return notice_signals;
+}
+
 pawl_code pawl_train_stop(const char *run_dir, char **text, struct pawl_error *e) {
     return admin_ask(run_dir, &(struct admin_frame){.kind = ADMIN_STOP}, text, e);
 }
@@ -35,6 +41,6 @@ pawl_code pawl_train_status(const char *run_dir, bool json, char **text, struct 
 }
 
 pawl_code pawl_train_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *channel,
-                          struct pawl_error *e) {
-    return admin_join(run_dir, tell, rank, channel, e);
+                          char ***argv, struct pawl_error *e) {
+    return admin_join(run_dir, tell, rank, channel, argv, e);
 }

@@ -81,6 +81,11 @@ void bytes_put_string(struct bytes *b, const char *text) {
     bytes_put(b, s, strlen(s) + 1);
 }
 
+void bytes_put_blob(struct bytes *b, const void *data, size_t size) {
+    bytes_put_u64(b, size);
+    bytes_put(b, data, size);
+}
+
 void bytes_printf(struct bytes *b, const char *format, ...) {
     va_list args, again;
     va_start(args, format);
@@ -176,6 +181,14 @@ const char *reader_string(struct reader *r) {
     if (p != NULL && size > 0 && memchr(p, 0, size) == p + size - 1) return (const char *)p;
     r->failed = true;
     return "";
+}
+
+const uint8_t *reader_blob(struct reader *r, size_t *size) {
+    uint64_t wanted = reader_u64(r);
+    const uint8_t *p = wanted <= r->size ? reader_take(r, (size_t)wanted) : NULL;
+    if (p == NULL) r->failed = true;
+    *size = p != NULL ? (size_t)wanted : 0;
+    return p;
 }
 
 bool reader_done(const struct reader *r) { return !r->failed && r->at == r->size; }

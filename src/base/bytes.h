@@ -31,6 +31,7 @@ void bytes_put_f64(struct bytes *b, double v);
 void bytes_put_text(struct bytes *b, const char *text); /* u32 length, then the characters, no 0 */
 /* u32 length with the 0, the characters and the 0: a reader can point into it. Null: "". */
 void bytes_put_string(struct bytes *b, const char *text);
+void bytes_put_blob(struct bytes *b, const void *data, size_t size); /* u64 size, then the bytes */
 void bytes_printf(struct bytes *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void bytes_pad(struct bytes *b, size_t alignment, uint8_t fill);
 
@@ -60,6 +61,8 @@ const uint8_t *reader_take(struct reader *r, size_t size);
 void reader_text(struct reader *r, char *out, size_t out_size);
 /* What bytes_put_string wrote, inside the input; fails, and is "", unless the only 0 is the last byte. */
 const char *reader_string(struct reader *r);
+/* What bytes_put_blob wrote, inside the input; null, of size 0 and failed if fewer bytes are left. */
+const uint8_t *reader_blob(struct reader *r, size_t *size);
 /* True when nothing failed and every byte was read. */
 bool reader_done(const struct reader *r);
 

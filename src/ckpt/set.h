@@ -1,6 +1,6 @@
 /* A set of stores opened for reading, shared by its files: set.c (scan), set_group.c (which steps are
- * complete), set_read.c (calls), set_cover.c (which stored boxes serve what is wanted), set_fetch.c and
- * set_deliver.c (chunks from devices to their targets). */
+ * complete), set_read.c (calls), set_cover.c (which stored boxes serve what is wanted), set_fetch.c,
+ * set_work.c and set_deliver.c (chunks from devices to their targets). */
 #ifndef CKPT_SET_H
 #define CKPT_SET_H
 
@@ -10,7 +10,7 @@
 
 struct set_store {
     struct store *store;
-    uint64_t bytes_read; /* of data */
+    uint64_t bytes_read; /* of data, from the device or the page cache */
     uint32_t in_flight;  /* reads under way */
 };
 
@@ -47,10 +47,15 @@ struct set_line { /* a chunk on its way, or kept for what else is in it */
     uint8_t *data;        /* owned, aligned */
     size_t room;
     uint8_t *target; /* where the chunk goes: data, or the caller's buffer */
+    bool cached;     /* came from the system's page cache: if it does not match, the device has the word */
     size_t job;      /* place of its first use in the fetch */
     uint32_t copies; /* into other kinds of memory, under way */
-    pawl_code code;
+    pawl_code code;  /* of reading */
     int os_errno;
+    /* set_work.c: while a thread has the line, these are the thread's. */
+    struct set_line *next;
+    bool delivered;
+    struct pawl_error why; /* code OK: the chunk is what was saved */
 };
 
 /* Chunks under way at once, all stores together. */

@@ -128,27 +128,70 @@ static void copy_in(struct fetch *f, struct set_line *l, const struct pawl_memor
 
 /* ---- handing out ---- */
 
-/* The bytes of one piece that are in a verified chunk. */
-static void deliver(struct fetch *f, struct set_line *l, const struct slot_chunk *chunk, uint32_t piece) {
-    const struct pawl_tensor *want = f->call->wants[f->call->pieces[piece].want].tensor;
-    uint64_t end = chunk->offset + chunk->bytes, from, to;
+struct part { /* of a piece, in one chunk */
+    uint8_t *target;
+    const uint8_t *source;
+    uint64_t bytes;
+};
+
+struct parts {
     struct box_runs runs;
-    set_piece_runs(f->call, piece, &runs);
-    for (uint64_t i = box_runs_after(&runs, chunk->offset); i < runs.count && f->code == PAWL_OK; i++) {
-        box_runs_at(&runs, i, &from, &to);
-        if (from >= end) return;
-        uint64_t first = from > chunk->offset ? from : chunk->offset;
-        uint64_t stop_at = from + runs.bytes < end ? from + runs.bytes : end;
-        uint8_t *target = (uint8_t *)want->data + to + (first - from);
-        const uint8_t *source = l->data + (first - chunk->offset);
-        if (want->memory == NULL)
-            memcpy(target, source, stop_at - first);
-        else
-            copy_in(f, l, want->memory, target, source, stop_at - first);
-    }
+    uint64_t next;
+    const struct slot_chunk *chunk;
+    const struct set_line *line;
+    uint8_t *data; /* of what is wanted */
+};
+
+static struct parts parts_of(const struct set_call *call, const struct set_line *l, uint32_t piece) {
+    const struct slot_chunk *chunk = &call->set->parts[l->part].info.chunks[l->chunk];
+    struct parts p = {.chunk = chunk, .line = l, .data = call->wants[call->pieces[piece].want].tensor->data};
+    set_piece_runs(call, piece, &p.runs);
+    p.next = box_runs_after(&p.runs, chunk->offset);
+    return p;
 }
 
-void fetch_deliver(struct fetch *f, struct set_line *l, size_t first, const struct slot_chunk *chunk) {
+static bool parts_next(struct parts *p, struct part *out) {
+    uint64_t end = p->chunk->offset + p->chunk->bytes, from, to;
+    if (p->next >= p->runs.count) return false;
+    box_runs_at(&p->runs, p->next++, &from, &to);
+    if (from >= end) return false;
+    uint64_t first = from > p->chunk->offset ? from : p->chunk->offset;
+    uint64_t stop_at = from + p->runs.bytes < end ? from + p->runs.bytes : end;
+    *out = (struct part){p->data + to + (first - from), p->line->data + (first - p->chunk->offset),
+                         stop_at - first};
+    return true;
+}
+
+static const struct pawl_memory *memory_of(const struct set_call *call, uint32_t piece) {
+    return call->wants[call->pieces[piece].want].tensor->memory;
+}
+
+bool fetch_deliver_plain(const struct set_call *call, const struct set_line *l) {
+    size_t end = fetch_uses_end(call, l->job);
+    for (size_t i = l->job; i < end; i++) {
+        uint32_t piece = call->uses[i].piece;
+        if (piece != SET_NO_PIECE && memory_of(call, piece) != NULL) return false;
+    }
+    for (size_t i = l->job; i < end; i++) {
+        if (call->uses[i].piece == SET_NO_PIECE) continue;
+        struct parts parts = parts_of(call, l, call->uses[i].piece);
+        for (struct part p; parts_next(&parts, &p);) memcpy(p.target, p.source, p.bytes);
+    }
+    return true;
+}
+
+/* The bytes of one piece that are in a verified chunk. */
+static void deliver(struct fetch *f, struct set_line *l, uint32_t piece) {
+    const struct pawl_memory *memory = memory_of(f->call, piece);
+    struct parts parts = parts_of(f->call, l, piece);
+    for (struct part p; f->code == PAWL_OK && parts_next(&parts, &p);)
+        if (memory == NULL)
+            memcpy(p.target, p.source, p.bytes);
+        else
+            copy_in(f, l, memory, p.target, p.source, p.bytes);
+}
+
+void fetch_deliver(struct fetch *f, struct set_line *l, size_t first) {
     for (size_t i = first, end = fetch_uses_end(f->call, first); i < end && f->code == PAWL_OK; i++)
-        if (f->call->uses[i].piece != SET_NO_PIECE) deliver(f, l, chunk, f->call->uses[i].piece);
+        if (f->call->uses[i].piece != SET_NO_PIECE) deliver(f, l, f->call->uses[i].piece);
 }

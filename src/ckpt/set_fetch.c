@@ -4,7 +4,8 @@
  * the same time: straight into the caller's memory where a chunk goes there as one aligned piece, else into a
  * line, from which its bytes are copied. Lines are bounded in number and memory; verified ones are kept for
  * calls to come. Memory of another kind is filled by its own copies, from lines. A damaged chunk is listed as
- * a problem and replaced from other sources; see set_cover.c. */
+ * a problem and replaced from other sources; see set_cover.c. What the page cache has is taken from there,
+ * but the device has the last word: a cached chunk that does not match is read again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,7 @@ static struct set_line *line_with_room(struct fetch *f, uint64_t bytes) {
         line_drop(set, l);
         l = line_take(set, true);
     }
-    bool alone = f->in_flight == 0 && f->read == 0 && f->copies_busy == 0;
+    bool alone = f->in_flight == 0 && f->read == 0 && f->copies_busy == 0 && f->work.busy == 0;
     if (set->line_bytes + bytes > SET_LINE_BYTES && !alone) return NULL;
     l = line_take(set, false);
     if (l == NULL) return NULL;
@@ -81,6 +82,7 @@ static struct set_line *line_with_room(struct fetch *f, uint64_t bytes) {
 static void damaged(struct fetch *f, size_t first, const struct pawl_error *why) {
     struct set_call *call = f->call;
     const struct set_use use = call->uses[first];
+    fetch_work_quiesce(f); /* what is wanted changes */
     if (why->code != PAWL_CORRUPT && why->code != PAWL_IO && why->code != PAWL_NOT_FOUND) {
         if (f->code == PAWL_OK) f->error = *why;
         fetch_stop(f, why->code);
@@ -109,7 +111,8 @@ static const char *tensor_in(const struct slot_info *s, const struct slot_chunk 
     return "";
 }
 
-static pawl_code verify(const struct ckpt_set *set, const struct set_line *l, struct pawl_error *e) {
+pawl_code fetch_verify(const struct ckpt_set *set, const struct set_line *l, struct pawl_error *e) {
+    *e = (struct pawl_error){0};
     const struct set_part *part = &set->parts[l->part];
     const struct slot_chunk *chunk = &part->info.chunks[l->chunk];
     if (l->code != PAWL_OK)
@@ -130,19 +133,60 @@ static pawl_code verify(const struct ckpt_set *set, const struct set_line *l, st
 
 /* ---- reading ---- */
 
-static void line_read(struct fetch *f, struct set_line *l) {
+static void to_device(struct fetch *f, struct set_line *l) {
     const struct set_part *part = &f->set->parts[l->part];
-    struct pawl_error why = {0};
-    pawl_code code = verify(f->set, l, &why);
-    bool own = l->target == l->data;
-    l->state = LINE_COPYING; /* it must not be given up meanwhile */
+    const struct slot_chunk *chunk = &part->info.chunks[l->chunk];
+    struct set_store *s = &f->set->stores[part->store_index];
+    l->cached = false;
+    l->state = LINE_READING;
+    pawl_code code = store_read(part->file, part->info.header.data_offset + chunk->offset, l->target,
+                                chunk->bytes, (uint64_t)(l - f->set->lines), &f->error);
+    if (code != PAWL_OK) {
+        l->state = LINE_EMPTY;
+        fetch_stop(f, code);
+        return;
+    }
+    s->bytes_read += chunk->bytes;
+    s->in_flight++;
+    f->in_flight++;
+}
+
+static bool from_cache(struct fetch *f, struct set_line *l) {
+    const struct set_part *part = &f->set->parts[l->part];
+    const struct slot_chunk *chunk = &part->info.chunks[l->chunk];
+    bool verifies = f->call->uses[l->job].piece == SET_NO_PIECE; /* the device is what is in question */
+    if (verifies || part->info.sums == NULL ||                   /* nothing would tell that it is old */
+        !store_read_cached(part->file, part->info.header.data_offset + chunk->offset, l->target,
+                           chunk->bytes))
+        return false;
+    l->cached = true;
+    l->state = LINE_READ;
     l->used = ++f->set->clock;
-    if (code != PAWL_OK)
-        damaged(f, l->job, &why);
-    else if (own)
-        fetch_deliver(f, l, l->job, &part->info.chunks[l->chunk]);
+    l->code = PAWL_OK;
+    f->set->stores[part->store_index].bytes_read += chunk->bytes;
+    f->read++;
+    f->cached++;
+    return true;
+}
+
+/* The line was verified, and its bytes were handed out already or are to be. */
+static void line_done(struct fetch *f, struct set_line *l) {
+    bool own = l->target == l->data, good = l->why.code == PAWL_OK;
+    if (f->code != PAWL_OK) {
+        l->state = LINE_EMPTY;
+        return;
+    }
+    if (!good && l->cached) {
+        to_device(f, l);
+        return;
+    }
+    l->used = ++f->set->clock;
+    if (!good)
+        damaged(f, l->job, &l->why);
+    else if (own && !l->delivered)
+        fetch_deliver(f, l, l->job);
     /* Only what lies in the line's own memory can be kept. */
-    if (code != PAWL_OK || !own)
+    if (!good || !own)
         l->state = LINE_EMPTY;
     else if (l->copies == 0)
         l->state = LINE_VERIFIED;
@@ -164,7 +208,7 @@ static void poll_store(struct fetch *f, struct set_store *s) {
     }
 }
 
-/* Verifies and hands out what has been read first. */
+/* Verifies and hands out what has been read first, or has it done. */
 static void take_one(struct fetch *f) {
     struct set_line *first = NULL;
     for (uint32_t i = 0; i < SET_LINES; i++) {
@@ -172,10 +216,12 @@ static void take_one(struct fetch *f) {
         if (l->state == LINE_READ && (first == NULL || l->used < first->used)) first = l;
     }
     f->read--;
-    if (f->code == PAWL_OK)
-        line_read(f, first);
-    else
-        first->state = LINE_EMPTY;
+    if (first->cached) f->cached--;
+    first->state = LINE_COPYING; /* it must not be given up meanwhile */
+    if (f->code == PAWL_OK && fetch_work_add(f, first)) return;
+    first->delivered = false;
+    if (f->code == PAWL_OK) (void)fetch_verify(f->set, first, &first->why);
+    line_done(f, first);
 }
 
 static void cannot_open(struct fetch *f, size_t first, const struct pawl_error *why) {
@@ -191,24 +237,11 @@ static void cannot_open(struct fetch *f, size_t first, const struct pawl_error *
 
 static void submit(struct fetch *f, struct set_line *l, size_t first, uint8_t *target) {
     const struct set_use *use = &f->call->uses[first];
-    struct set_part *part = &f->set->parts[use->part];
-    struct set_store *s = &f->set->stores[use->store];
-    const struct slot_chunk *chunk = &part->info.chunks[use->chunk];
     l->part = use->part;
     l->chunk = use->chunk;
     l->job = first;
     l->target = target != NULL ? target : l->data;
-    l->state = LINE_READING;
-    pawl_code code = store_read(part->file, part->info.header.data_offset + chunk->offset, l->target,
-                                chunk->bytes, (uint64_t)(l - f->set->lines), &f->error);
-    if (code != PAWL_OK) {
-        l->state = LINE_EMPTY;
-        fetch_stop(f, code);
-        return;
-    }
-    s->bytes_read += chunk->bytes;
-    s->in_flight++;
-    f->in_flight++;
+    if (!from_cache(f, l)) to_device(f, l);
 }
 
 /* The chunk of the next use of this lane. False: not now, there is no line for it. */
@@ -223,7 +256,7 @@ static bool start_next(struct fetch *f, struct lane *lane) {
     if (l != NULL) {
         l->state = LINE_COPYING;
         l->used = ++f->set->clock;
-        fetch_deliver(f, l, first, chunk);
+        fetch_deliver(f, l, first);
         if (l->copies == 0) l->state = LINE_VERIFIED;
     } else if (bad != NULL) {
         why = bad->error;
@@ -250,7 +283,7 @@ static bool start_some(struct fetch *f, uint32_t active) {
         uint32_t depth = store_depth(s->store);
         if (depth > most) depth = most;
         while (f->code == PAWL_OK && f->lanes[i].next < f->lanes[i].end && s->in_flight < depth &&
-               start_next(f, &f->lanes[i]))
+               f->cached == 0 && start_next(f, &f->lanes[i]))
             any = true;
     }
     return any;
@@ -259,10 +292,12 @@ static bool start_some(struct fetch *f, uint32_t active) {
 /* One step of what is under way; false: there is no news. */
 static bool step(struct fetch *f) {
     uint32_t copies = f->copies_busy;
+    struct set_line *done = fetch_work_take(f);
+    if (done != NULL) line_done(f, done);
     for (uint32_t i = 0; i < f->set->store_count; i++)
         if (f->set->stores[i].in_flight > 0) poll_store(f, &f->set->stores[i]);
     if (f->copies_busy > 0) fetch_collect_copies(f, false);
-    if (f->read == 0) return f->copies_busy < copies;
+    if (f->read == 0) return done != NULL || f->copies_busy < copies;
     take_one(f);
     return true;
 }
@@ -276,7 +311,9 @@ static void sleep_some(struct fetch *f) {
         busiest = f->set->stores[i].store;
         active++;
     }
-    if (busiest != NULL)
+    if (f->work.busy > 0 && f->copies_busy == 0)
+        fetch_work_wait(f, busiest, active > 1 ? LOOK_NS : WAIT_NS);
+    else if (busiest != NULL)
         store_wait(busiest, active > 1 || f->copies_busy > 0 ? LOOK_NS : WAIT_NS);
     else if (f->copies_busy > 0)
         fetch_collect_copies(f, true);
@@ -295,8 +332,15 @@ static uint32_t make_lanes(struct fetch *f) {
     return active;
 }
 
+static uint64_t bytes_of(const struct set_call *call) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < call->use_count; i = fetch_uses_end(call, i))
+        bytes += call->set->parts[call->uses[i].part].info.chunks[call->uses[i].chunk].bytes;
+    return bytes;
+}
+
 static bool is_done(const struct fetch *f) {
-    if (f->in_flight > 0 || f->read > 0 || f->copies_busy > 0) return false;
+    if (f->in_flight > 0 || f->read > 0 || f->copies_busy > 0 || f->work.busy > 0) return false;
     for (uint32_t i = 0; i < f->set->store_count && f->code == PAWL_OK; i++)
         if (f->lanes[i].next < f->lanes[i].end) return false;
     return true;
@@ -310,11 +354,13 @@ pawl_code set_fetch(struct set_call *call, struct pawl_error *e) {
     pthread_mutex_init(&f.mutex, NULL);
     pthread_cond_init(&f.ended, NULL);
     uint32_t active = make_lanes(&f);
+    fetch_work_begin(&f, bytes_of(call));
     while (!is_done(&f)) { /* to the end of what is under way in any case: buffers are the caller's again */
         bool any = start_some(&f, active);
         any |= step(&f);
         if (!any && !is_done(&f)) sleep_some(&f);
     }
+    fetch_work_end(&f);
     pthread_cond_destroy(&f.ended);
     pthread_mutex_destroy(&f.mutex);
     free(f.copies);

@@ -1,9 +1,11 @@
 /* `pawl join`, `drain`, `stop`, `status`: a word with the launcher of a run that is going on.
  *
- * A join is a process of its own for each worker, a child of this one, which passes SIGTERM on (the workers
- * then leave without loss) and ends with the last of them. Tested in tests/e2e/attend_test.py. */
+ * A join is a process of its own for each worker, a child of this one, which passes notices (SIGTERM and
+ * others) on (the workers then leave without loss) and ends with the last of them. Tested in
+ * tests/e2e/attend_test.py. */
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +87,7 @@ static const struct command {
       "Give the run that is going on in RUN_DIR one more worker: in the place of a lost one, or as part of "
       "one "
       "more pipeline. The others go on while it takes its state from them. The weights stay the same bits. "
-      "SIGTERM lets it leave again without loss.",
+      "SIGTERM or SIGUSR1 lets it leave again without loss.",
       NULL, NULL, NULL},
      "\nExamples:\n  pawl join runs/text\n  pawl join runs/text -n 4\n\n"},
     {"drain",
@@ -196,18 +198,25 @@ static void tell_wait(const char *text) { fprintf(stderr, "%s\n", text); }
 static int become_worker(const char *run_dir) {
     uint32_t rank;
     int channel;
+    char **program;
     struct pawl_error e;
-    pawl_code code = pawl_train_join(run_dir, tell_wait, &rank, &channel, &e);
+    pawl_code code = pawl_train_join(run_dir, tell_wait, &rank, &channel, &program, &e);
     if (code != PAWL_OK) return cli_error(code, "%s", e.text);
     fprintf(stderr, "joined as worker %u\n", rank);
-    return pawl_train_worker(channel);
+    if (program == NULL) return pawl_train_worker(channel);
+    fcntl(channel, F_SETFD, 0);
+    fflush(NULL);
+    execv(program[0], program);
+    return cli_error(PAWL_IO, "%s cannot be started: %s", program[0], strerror(errno));
 }
 
+/* Those of children, and notices. */
 static void signals_of_parent(sigset_t *out) {
+    size_t count;
+    const int *notices = pawl_train_notices(&count);
     sigemptyset(out);
     sigaddset(out, SIGCHLD);
-    sigaddset(out, SIGINT);
-    sigaddset(out, SIGTERM);
+    for (size_t i = 0; i < count; i++) sigaddset(out, notices[i]);
 }
 
 /* Exit code of the first child that failed. */
@@ -215,7 +224,7 @@ static int await_children(const pid_t *children, long count, const sigset_t *sig
     int first_failure = 0;
     for (long left = count; left > 0;) {
         int status, signal = sigwaitinfo(signals, NULL);
-        for (long i = 0; (signal == SIGINT || signal == SIGTERM) && i < count; i++)
+        for (long i = 0; signal > 0 && signal != SIGCHLD && i < count; i++)
             if (kill(children[i], 0) == 0) kill(children[i], SIGTERM);
         while (left > 0 && waitpid(-1, &status, WNOHANG) > 0) {
             int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -26,6 +26,7 @@ enum {
     KEY_LOG,
     KEY_PROFILE_OUT,
     KEY_SCRATCH,
+    KEY_WORKER_PROGRAM,
     KEY_JSON,
     KEY_SPEC_HELP
 };
@@ -34,6 +35,10 @@ static const struct argp_option option_list[] = {
     {"steps", KEY_STEPS, "N", 0, "Optimizer steps of the whole run, instead of run.steps", 1},
     {"set", KEY_SET, "SECTION.KEY=VALUE", 0, "Override a field of the spec; may be given often", 1},
     {"from-scratch", KEY_SCRATCH, NULL, 0, "Start at step 0 although the folder has lost all it had saved",
+     1},
+    {"worker-program", KEY_WORKER_PROGRAM, "PROGRAM", 0,
+     "Start PROGRAM in place of pawl's own workers and coordinator: one that brings an engine "
+     "(docs/engines.md)",
      1},
     {"inject", KEY_INJECT, "FAULT", 0,
      "Kill on purpose: kill:RANK@STEP[:POINT] while that step is computed, kill:all@STEP when it is taken; "
@@ -129,6 +134,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case KEY_LOG:
         o->log_path = arg;
+        return 0;
+    case KEY_WORKER_PROGRAM:
+        o->worker_program = arg;
         return 0;
     case KEY_SCRATCH:
         o->from_scratch = true;

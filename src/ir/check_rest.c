@@ -28,7 +28,7 @@ bool check_skips(const struct check *c, const struct ir_instruction *in) {
 static void mark_missing(struct check *c, const uint8_t *done) {
     for (uint64_t cell = 0; cell < c->cells; cell++) {
         uint64_t row = cell / c->plan->total * ((c->plan->total + 7) / 8), m = cell % c->plan->total;
-        if (done == NULL || !(done[row + m / 8] & 1u << m % 8)) c->needed[cell] = CHECK_W;
+        if (!(done[row + m / 8] & 1u << m % 8)) c->needed[cell] = CHECK_W;
     }
 }
 
@@ -48,6 +48,7 @@ static void mark_needed(struct check *c) {
 
 pawl_code ir_check_rest(const struct ir_plan *plan, const struct ir_memory *memory, const uint8_t *done,
                         uint64_t *peak, struct pawl_error *e) {
+    if (done == NULL) return ir_check(plan, memory, peak, e);
     struct check c = {.plan = plan, .e = e};
     pawl_code code = check_lists(&c);
     if (code == PAWL_OK && (c.needed = calloc(c.cells, 1)) == NULL)

@@ -150,9 +150,8 @@ static inline bool ir_is_done(const struct ir_plan *plan, const uint8_t *done, u
 }
 /* ir_check of the whole plan without its memory limits, then of what is left of it: every missing
  * contribution is made exactly once with all it needs, and none that is done; nothing waits for what does not
- * come; and the limits hold for it. What is needed is found by what needs what, not by ir_first_missing.
- * Errors as ir_check.
- */
+ * come; and the limits hold for it. What is needed is found by what needs what, not by ir_first_missing. With
+ * a null `done` all is left: ir_check. Errors as ir_check. */
 pawl_code ir_check_rest(const struct ir_plan *plan, const struct ir_memory *memory, const uint8_t *done,
                         uint64_t *peak, struct pawl_error *e);
 

@@ -37,8 +37,7 @@ struct emulated {
     struct emulated_cost cost;
     struct emulated_device *device;
     struct emulated_slot *slots, *free_slots;
-    float *gradient;          /* [param_count] */
-    struct pawl_error failed; /* the first thing wrong; code OK: nothing */
+    float *gradient; /* [param_count] */
 };
 
 static struct emulated *emulated_of(struct stage *stage) { return (struct emulated *)stage; }
@@ -66,34 +65,28 @@ static void pause_for(struct stage *stage, enum stage_pause what) {
 
 /* ---- memory ---- */
 
-static void fail(struct emulated *m, const struct pawl_error *e) {
-    if (m->failed.code == PAWL_OK) m->failed = *e;
-}
-
-static void check_memory(struct emulated *m, const struct stage_slot *slot) {
+static pawl_code check_memory(const struct emulated *m, const struct stage_slot *slot, struct pawl_error *e) {
     const struct emulated_device *d = m->device;
     bool many = d->microbatches_max > 0 && d->used_microbatches > d->microbatches_max;
     bool large = d->memory_bytes > 0 && d->used_bytes > d->memory_bytes;
-    if (!many && !large) return;
-    struct pawl_error e = {0};
-    error_set(&e, PAWL_INTERNAL, 0,
-              "emulated: chunk %u, step %llu, micro-batch %llu: %u micro-batches and %llu bytes are stored, "
-              "allowed "
-              "are %u (0: any) and %llu",
-              m->stage.index, (unsigned long long)slot->step, (unsigned long long)slot->microbatch,
-              d->used_microbatches, (unsigned long long)d->used_bytes, d->microbatches_max,
-              (unsigned long long)d->memory_bytes);
-    fail(m, &e);
+    if (!many && !large) return PAWL_OK;
+    return error_set(
+        e, PAWL_INTERNAL, 0,
+        "emulated: chunk %u, step %llu, micro-batch %llu: %u micro-batches and %llu bytes are stored, "
+        "allowed are %u (0: any) and %llu",
+        m->stage.index, (unsigned long long)slot->step, (unsigned long long)slot->microbatch,
+        d->used_microbatches, (unsigned long long)d->used_bytes, d->microbatches_max,
+        (unsigned long long)d->memory_bytes);
 }
 
-static void store(struct emulated *m, struct emulated_slot *s) {
+static pawl_code store(struct emulated *m, struct emulated_slot *s, struct pawl_error *e) {
     struct emulated_device *d = m->device;
     s->stored = true;
     s->stored_bytes = m->cost.activation_bytes;
     d->used_bytes += s->stored_bytes;
     d->used_microbatches++;
     if (d->used_microbatches > d->peak_microbatches) d->peak_microbatches = d->used_microbatches;
-    check_memory(m, &s->base);
+    return check_memory(m, &s->base, e);
 }
 
 /* After the input-gradient only a part is kept, after the weight-gradient nothing. */
@@ -134,7 +127,6 @@ static pawl_code slot_take(struct stage *stage, uint64_t step, uint64_t microbat
     struct emulated *m = emulated_of(stage);
     struct emulated_slot *s = m->free_slots;
     *out = NULL;
-    if (m->failed.code != PAWL_OK) return error_set(e, m->failed.code, 0, "%s", m->failed.text);
     if (s != NULL)
         m->free_slots = s->next_free;
     else
@@ -173,36 +165,37 @@ static uint64_t value_after(const struct emulated *m, const struct version *v, c
     return hash64(all, sizeof all);
 }
 
-/* What came, if it is what must have come; its value and when it was there. */
-static uint64_t receive(struct emulated *m, const struct stage_slot *slot, const float *buffer,
-                        struct emulated_message wanted, int64_t *ready_ns) {
-    struct emulated_message got;
-    struct pawl_error e = {0};
+/* What came, if it is what must have come; nothing where nothing comes. */
+static pawl_code receive(const struct emulated *m, const struct stage_slot *slot, const float *buffer,
+                         struct emulated_message wanted, struct emulated_message *got, struct pawl_error *e) {
+    *got = (struct emulated_message){0};
+    if (buffer == NULL) return PAWL_OK;
     wanted.chunk = m->stage.index;
     wanted.step = slot->step;
     wanted.microbatch = slot->microbatch;
-    if (emulated_message_read(buffer, &wanted, &got, &e) != PAWL_OK) fail(m, &e);
-    *ready_ns = got.ready_ns;
-    return got.value;
+    return emulated_message_read(buffer, &wanted, got, e);
 }
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static void forward(struct stage *stage, const struct version *v, struct stage_slot *slot) {
+static pawl_code forward(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                         struct pawl_error *e) {
     struct emulated *m = emulated_of(stage);
     struct emulated_slot *s = slot_of(slot);
-    int64_t begin_ns = time_of(m), ready_ns = 0;
-    if (slot->input != NULL)
-        s->in_value =
-            receive(m, slot, slot->input, (struct emulated_message){.kind = EMULATED_ACTIVATION}, &ready_ns);
-    s->value = value_after(m, v, slot, s->in_value);
+    int64_t begin_ns = time_of(m);
+    struct emulated_message came;
+    pawl_code code =
+        receive(m, slot, slot->input, (struct emulated_message){.kind = EMULATED_ACTIVATION}, &came, e);
     drop(m, s);
-    store(m, s); /* while it is computed at least */
-    int64_t end_ns = spend(m, later(begin_ns, ready_ns), m->cost.forward * m->device->slow);
+    if (code == PAWL_OK) code = store(m, s, e); /* while it is computed at least */
+    if (code != PAWL_OK) return code;
+    s->in_value = came.value;
+    s->value = value_after(m, v, slot, s->in_value);
+    int64_t end_ns = spend(m, later(begin_ns, came.ready_ns), m->cost.forward * m->device->slow);
     if (slot->no_input_grad && slot->no_weight_grad) drop(m, s);
     if (slot->output == NULL) {
         slot->loss = 1 + (double)rng_unit((uint32_t)s->value);
-        return;
+        return PAWL_OK;
     }
     struct emulated_message made = {.kind = EMULATED_ACTIVATION,
                                     .chunk = m->stage.index + 1,
@@ -211,23 +204,27 @@ static void forward(struct stage *stage, const struct version *v, struct stage_s
                                     .value = s->value,
                                     .ready_ns = end_ns + ns_of(m, m->cost.send_forward)};
     emulated_message_write(&made, slot->output);
+    return PAWL_OK;
 }
 
-static void input_grad(struct stage *stage, const struct version *v, struct stage_slot *slot) {
+static pawl_code input_grad(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                            struct pawl_error *e) {
     struct emulated *m = emulated_of(stage);
     struct emulated_slot *s = slot_of(slot);
-    int64_t begin_ns = time_of(m), ready_ns = 0;
-    uint64_t before = s->value;
-    if (slot->grad_in != NULL)
-        before = receive(m, slot, slot->grad_in,
-                         (struct emulated_message){.kind = EMULATED_GRADIENT, .echo = s->value}, &ready_ns);
+    int64_t begin_ns = time_of(m);
+    struct emulated_message came;
+    pawl_code code =
+        receive(m, slot, slot->grad_in,
+                (struct emulated_message){.kind = EMULATED_GRADIENT, .echo = s->value}, &came, e);
+    if (code != PAWL_OK) return code;
+    uint64_t before = slot->grad_in != NULL ? came.value : s->value;
     s->grad_value = value_after(m, v, slot, before ^ s->value << 1);
-    int64_t end_ns = spend(m, later(begin_ns, ready_ns), m->cost.input_grad * m->device->slow);
+    int64_t end_ns = spend(m, later(begin_ns, came.ready_ns), m->cost.input_grad * m->device->slow);
     if (slot->no_weight_grad)
         drop(m, s);
     else
         shrink(m, s);
-    if (slot->grad_out == NULL) return;
+    if (slot->grad_out == NULL) return PAWL_OK;
     struct emulated_message made = {.kind = EMULATED_GRADIENT,
                                     .chunk = m->stage.index - 1,
                                     .step = slot->step,
@@ -236,6 +233,7 @@ static void input_grad(struct stage *stage, const struct version *v, struct stag
                                     .echo = s->in_value,
                                     .ready_ns = end_ns + ns_of(m, m->cost.send_backward)};
     emulated_message_write(&made, slot->grad_out);
+    return PAWL_OK;
 }
 
 /* Uniform around 0, a stream of its own for each value; the gradient of the whole model has a norm below 1/2,
@@ -247,11 +245,11 @@ static void fill_gradient(struct emulated *m, uint64_t value) {
         for (uint64_t k = 0; k < 4 && i + k < m->stage.param_count; k++)
             m->gradient[i + k] = size * (2 * rng_unit(block.v[k]) - 1);
     }
-    if (m->failed.code != PAWL_OK) m->gradient[0] = NAN;
 }
 
-static void weight_grad(struct stage *stage, const struct version *v, struct stage_slot *slot, int64_t *sums,
-                        int32_t exponent_shift) {
+static pawl_code weight_grad(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                             int64_t *sums, int32_t exponent_shift, struct pawl_error *e) {
+    (void)e;
     struct emulated *m = emulated_of(stage);
     struct emulated_slot *s = slot_of(slot);
     int64_t begin_ns = time_of(m), *footer = sums + gradsum_words(stage->sums, stage->param_count);
@@ -270,15 +268,18 @@ static void weight_grad(struct stage *stage, const struct version *v, struct sta
     if (slot->output == NULL) gradsum_add_loss(footer, slot->loss, stage->contributions);
     drop(m, s);
     spend(m, begin_ns, m->cost.weight_grad * m->device->slow);
+    return PAWL_OK;
 }
 
 /* ---- the stage ---- */
 
-static void init_params(struct stage *stage, uint64_t seed, float *params) {
+static pawl_code init_params(struct stage *stage, uint64_t seed, float *params, struct pawl_error *e) {
+    (void)e;
     for (uint32_t i = 0; i < stage->tensor_count; i++) {
         const struct stage_tensor *t = &stage->tensors[i];
         rng_normal(seed, hash64(t->name, strlen(t->name)), DEVIATION, params + t->offset, t->count);
     }
+    return PAWL_OK;
 }
 
 static void free_tensors(struct stage_tensor *tensors, uint32_t count) {
@@ -360,7 +361,8 @@ pawl_code emulated_stage_open(const struct emulated_config *config, const struct
         .index = index,
         .stage_count = config->stage_count,
         .param_count = config->parameters,
-        .activation_bytes = EMULATED_MESSAGE_BYTES,
+        .input_bytes = index == 0 ? 0 : EMULATED_MESSAGE_BYTES,
+        .output_bytes = index + 1 == config->stage_count ? 0 : EMULATED_MESSAGE_BYTES,
         .contributions = config->contributions,
     };
     device->used_bytes += cost->state_bytes;

@@ -11,8 +11,7 @@
  * from the seed, the parameters and all that came before. A stage refuses what is not what its neighbour must
  * have made for it; a gradient must bring back the number of the activation it answers. Gradients of the
  * parameters follow from these numbers, so the final weights of a run prove that every contribution came
- * once, from the right version, along the right route. Since operations cannot fail, the first thing wrong is
- * kept: the next slot_take returns it (INTERNAL), and the gradient of that micro-batch is not finite.
+ * once, from the right version, along the right route. What is wrong fails the operation: INTERNAL.
  *
  * Memory. Micro-batches are counted from their forward to their weight-gradient (or the slot's return), in
  * bytes beside the state of the worker's stages if the profile knows them; beyond the limit is as above.

@@ -21,7 +21,8 @@ static void close_stage(struct stage *stage) {
     free(m);
 }
 
-static void init_params(struct stage *stage, uint64_t seed, float *params) {
+static pawl_code init_params(struct stage *stage, uint64_t seed, float *params, struct pawl_error *e) {
+    (void)e;
     for (uint32_t i = 0; i < stage->tensor_count; i++) {
         const struct stage_tensor *t = &stage->tensors[i];
         float deviation = gpt_init_deviation(&gpt_of(stage)->config, t);
@@ -31,6 +32,7 @@ static void init_params(struct stage *stage, uint64_t seed, float *params) {
         else
             for (uint64_t k = 0; k < t->count; k++) out[k] = deviation < 0 ? 1.0f : 0.0f;
     }
+    return PAWL_OK;
 }
 
 static pawl_code load_samples(const struct gpt *m, struct gpt_slot *s, struct pawl_error *e) {
@@ -131,11 +133,13 @@ pawl_code gpt_stage_open(const struct gpt_config *config, uint32_t index, uint32
     m->rows = (uint64_t)config->batch * config->context;
     m->k = kernels_get();
     m->data = data;
+    size_t boundary_bytes = (size_t)(m->rows * config->width * sizeof(float));
     m->stage = (struct stage){
         .ops = &gpt_ops,
         .index = index,
         .stage_count = stage_count,
-        .activation_bytes = (size_t)(m->rows * config->width * sizeof(float)),
+        .input_bytes = index == 0 ? 0 : boundary_bytes,
+        .output_bytes = index + 1 == stage_count ? 0 : boundary_bytes,
         .contributions = contributions,
     };
     /* Results must not depend on how many threads a product is split over. */

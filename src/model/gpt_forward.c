@@ -97,10 +97,13 @@ static void head_forward(struct gpt *m, const struct version *v, struct gpt_slot
     s->base.loss = sum / (double)m->rows;
 }
 
-void gpt_forward(struct stage *stage, const struct version *v, struct stage_slot *slot) {
+pawl_code gpt_forward(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                      struct pawl_error *e) {
+    (void)e;
     struct gpt *m = gpt_of(stage);
     struct gpt_slot *s = slot->private_data;
     if (m->part.has_embedding) embed(m, v, s);
     for (uint32_t l = 0; l < m->part.layer_count; l++) layer_forward(m, v, s, l);
     if (m->part.has_head) head_forward(m, v, s);
+    return PAWL_OK;
 }

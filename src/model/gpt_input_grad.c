@@ -84,7 +84,9 @@ static void head_grad(struct gpt *m, const struct version *v, struct gpt_slot *s
     m->k->norm_input_grad(&norm, s->x[layers], s->dfinal, NULL, s->dx[layers]);
 }
 
-void gpt_input_grad(struct stage *stage, const struct version *v, struct stage_slot *slot) {
+pawl_code gpt_input_grad(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                         struct pawl_error *e) {
+    (void)e;
     struct gpt *m = gpt_of(stage);
     struct gpt_slot *s = slot->private_data;
     if (m->part.has_head) head_grad(m, v, s);
@@ -93,4 +95,5 @@ void gpt_input_grad(struct stage *stage, const struct version *v, struct stage_s
         attention_grad(m, v, s, l);
     }
     if (m->part.has_embedding) gpt_drop_rows(m, s, 0, GPT_DROP_EMBEDDING, s->dx[0]);
+    return PAWL_OK;
 }

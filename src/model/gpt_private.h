@@ -151,9 +151,12 @@ void gpt_attention_forward(struct gpt *m, struct gpt_slot *slot, uint32_t layer)
 void gpt_attention_grad(struct gpt *m, struct gpt_slot *slot, uint32_t layer, const float *dy);
 
 /* --- the three passes --- */
-void gpt_forward(struct stage *stage, const struct version *v, struct stage_slot *slot);
-void gpt_input_grad(struct stage *stage, const struct version *v, struct stage_slot *slot);
-void gpt_weight_grad(struct stage *stage, const struct version *v, struct stage_slot *slot, int64_t *sums,
-                     int32_t exponent_shift);
+/* None fails. */
+pawl_code gpt_forward(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                      struct pawl_error *e);
+pawl_code gpt_input_grad(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                         struct pawl_error *e);
+pawl_code gpt_weight_grad(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                          int64_t *sums, int32_t exponent_shift, struct pawl_error *e);
 
 #endif

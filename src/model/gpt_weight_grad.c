@@ -132,8 +132,9 @@ static void add_position_embedding(const struct target *t, const struct gpt_slot
     gradsum_count(footer_of(t), flags);
 }
 
-void gpt_weight_grad(struct stage *stage, const struct version *v, struct stage_slot *slot, int64_t *sums,
-                     int32_t exponent_shift) {
+pawl_code gpt_weight_grad(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                          int64_t *sums, int32_t exponent_shift, struct pawl_error *e) {
+    (void)e;
     struct gpt *m = gpt_of(stage);
     const struct gpt_slot *s = slot->private_data;
     const struct target t = {.m = m, .v = v, .sums = sums, .shift = exponent_shift};
@@ -147,4 +148,5 @@ void gpt_weight_grad(struct stage *stage, const struct version *v, struct stage_
         add_token_embedding(&t, s);
         add_position_embedding(&t, s);
     }
+    return PAWL_OK;
 }

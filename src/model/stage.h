@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <pawl/engine.h>
+
 #include "base/error.h"
 #include "model/gradsum.h"
 
@@ -30,7 +32,7 @@ enum stage_tensor_flags {
     STAGE_TWICE = 8,       /* the tied embedding, in any cut: a micro-batch contributes to it twice */
 };
 
-#define STAGE_RANK_MAX 4u
+#define STAGE_RANK_MAX PAWL_ENGINE_RANK_MAX
 
 struct stage_tensor {
     char *name; /* Hugging Face GPT-2 name without "transformer." prefix rules applied by weights.h */
@@ -54,10 +56,10 @@ struct version {
 };
 
 struct stage_slot {      /* buffers are owned by the stage */
-    float *input;        /* null on the first stage */
-    float *output;       /* null on the last stage */
-    float *grad_in;      /* null on the last stage */
-    float *grad_out;     /* null on the first stage */
+    float *input;        /* [input_bytes] null on the first stage */
+    float *output;       /* [output_bytes] null on the last stage */
+    float *grad_in;      /* [output_bytes] null on the last stage */
+    float *grad_out;     /* [input_bytes] null on the first stage */
     double loss;         /* mean over the micro-batch's tokens; last stage, after forward */
     uint64_t step;       /* iteration, keys data and dropout */
     uint64_t microbatch; /* global: home * microbatches per pipeline + number */
@@ -74,10 +76,11 @@ struct stage {
     struct stage_tensor *tensors;
     uint32_t tensor_count;
     uint64_t param_count;
-    size_t activation_bytes; /* of one micro-batch between stages: batch * context * width floats */
-    size_t slot_bytes;       /* of a micro-batch in flight; 0 before the first was */
-    uint64_t contributions;  /* micro-batches of the global batch */
-    enum gradsum_kind sums;  /* exact, unless whoever opened the stage says otherwise */
+    size_t input_bytes;     /* what a micro-batch brings from the stage before; 0 on the first */
+    size_t output_bytes;    /* what it takes to the next; 0 on the last */
+    size_t slot_bytes;      /* of a micro-batch in flight; 0 before the first was */
+    uint64_t contributions; /* micro-batches of the global batch */
+    enum gradsum_kind sums; /* exact, unless whoever opened the stage says otherwise */
 };
 
 enum stage_pause { STAGE_PAUSE_REDUCE, STAGE_PAUSE_STEP };
@@ -85,16 +88,19 @@ enum stage_pause { STAGE_PAUSE_REDUCE, STAGE_PAUSE_STEP };
 struct stage_ops {
     void (*close)(struct stage *stage);
     /* Initial parameters, keyed by (seed, tensor name): the same for any cut into stages. */
-    void (*init_params)(struct stage *stage, uint64_t seed, float *params);
+    pawl_code (*init_params)(struct stage *stage, uint64_t seed, float *params, struct pawl_error *e);
     /* A free slot for (step, global micro-batch). Errors: MEMORY, IO (data). */
     pawl_code (*slot_take)(struct stage *stage, uint64_t step, uint64_t microbatch, struct stage_slot **out,
                            struct pawl_error *e);
     void (*slot_return)(struct stage *stage, struct stage_slot *slot);
-    void (*forward)(struct stage *stage, const struct version *v, struct stage_slot *slot);
-    void (*input_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot);
+    /* Errors of these three: USER, the code that is trained has failed; INTERNAL. */
+    pawl_code (*forward)(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                         struct pawl_error *e);
+    pawl_code (*input_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                            struct pawl_error *e);
     /* sums: [gradsum_words], then GRADSUM_FOOTER_WORDS words; also adds the slot's loss on the last stage. */
-    void (*weight_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot, int64_t *sums,
-                        int32_t exponent_shift);
+    pawl_code (*weight_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                             int64_t *sums, int32_t exponent_shift, struct pawl_error *e);
     /* Null, or called when the chunk's gradients have been reduced and when its step has been made: the time
      * that an emulated device takes for it. It returns when that time has passed. */
     void (*pause)(struct stage *stage, enum stage_pause what);

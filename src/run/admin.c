@@ -22,6 +22,24 @@ static const uint32_t kind_fields[ADMIN_KIND_END] = {
     [ADMIN_WELCOME] = F_RANK | F_TEXT | F_ENVIRONMENT,
 };
 
+static void put_environment(struct bytes *out, const struct admin_frame *f) {
+    bytes_put_string(out, f->transport);
+    bytes_put_string(out, f->evidence);
+    bytes_put_string(out, f->library);
+    bytes_put_string(out, f->threads);
+    bytes_put_string(out, f->program);
+    bytes_put_string(out, f->module);
+}
+
+static void take_environment(struct reader *r, struct admin_frame *f) {
+    f->transport = reader_string(r);
+    f->evidence = reader_string(r);
+    f->library = reader_string(r);
+    f->threads = reader_string(r);
+    f->program = reader_string(r);
+    f->module = reader_string(r);
+}
+
 void admin_encode(const struct admin_frame *f, struct bytes *out) {
     uint32_t fields = kind_fields[f->kind];
     bytes_put_u8(out, (uint8_t)f->kind);
@@ -29,11 +47,17 @@ void admin_encode(const struct admin_frame *f, struct bytes *out) {
     if (fields & F_JSON) bytes_put_u8(out, f->json);
     if (fields & F_CODE) bytes_put_u32(out, (uint32_t)f->code);
     if (fields & F_TEXT) bytes_put_string(out, f->text);
-    if (fields & F_ENVIRONMENT) bytes_put_string(out, f->transport), bytes_put_string(out, f->evidence);
+    if (fields & F_ENVIRONMENT) put_environment(out, f);
 }
 
 pawl_code admin_decode(const void *data, size_t size, struct admin_frame *f, struct pawl_error *e) {
-    *f = (struct admin_frame){.text = "", .transport = "", .evidence = ""};
+    *f = (struct admin_frame){.text = "",
+                              .transport = "",
+                              .evidence = "",
+                              .library = "",
+                              .threads = "",
+                              .program = "",
+                              .module = ""};
     struct reader r = reader_of(data, size);
     uint8_t kind = reader_u8(&r);
     if (r.failed || kind == 0 || kind >= ADMIN_KIND_END)
@@ -44,7 +68,7 @@ pawl_code admin_decode(const void *data, size_t size, struct admin_frame *f, str
     if (fields & F_JSON) f->json = reader_flag(&r);
     if (fields & F_CODE) f->code = (pawl_code)reader_u32_below(&r, PAWL_INTERNAL + 1);
     if (fields & F_TEXT) f->text = reader_string(&r);
-    if (fields & F_ENVIRONMENT) f->transport = reader_string(&r), f->evidence = reader_string(&r);
+    if (fields & F_ENVIRONMENT) take_environment(&r, f);
     return reader_done(&r) ? PAWL_OK : error_set(e, PAWL_FORMAT, 0, "malformed admin frame of kind %u", kind);
 }
 

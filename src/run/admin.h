@@ -26,7 +26,8 @@ enum admin_kind {
     ADMIN_STATUS,  /* json */
     ADMIN_REPLY,   /* code, text */
     ADMIN_WAIT,    /* text */
-    ADMIN_WELCOME, /* rank, text = the launcher's working folder, transport, evidence ("": not set) */
+    ADMIN_WELCOME, /* rank, text = the launcher's working folder, transport, evidence, library, threads,
+                      program, module ("": not set) */
     ADMIN_KIND_END
 };
 
@@ -35,7 +36,9 @@ struct admin_frame { /* unused fields are 0 or "" */
     uint32_t rank;
     bool json;
     pawl_code code;
-    const char *text, *transport, *evidence; /* of a decoded one: in its bytes */
+    /* of a decoded one: in its bytes */
+    const char *text, *transport, *evidence, *library, *threads;
+    const char *program, *module; /* the worker's, if it is not pawl's own: `program [-m module] worker FD` */
 };
 
 void admin_encode(const struct admin_frame *f, struct bytes *out); /* without the length */
@@ -49,8 +52,9 @@ pawl_code admin_listen(const char *run_dir, int *out, struct pawl_error *e);
 pawl_code admin_ask(const char *run_dir, const struct admin_frame *request, char **text,
                     struct pawl_error *e);
 /* Until a place is given: *fd is the worker's control channel. This process is in the launcher's working
- * folder then, with its workers' environment. `tell` (may be null) hears what there is to wait for. */
+ * folder then, with its workers' environment. `tell` (may be null) hears what there is to wait for. *argv:
+ * null, or the command line (to be freed, one block, ends with a null) of the program that computes. */
 pawl_code admin_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *fd,
-                     struct pawl_error *e);
+                     char ***argv, struct pawl_error *e);
 
 #endif

@@ -124,13 +124,37 @@ static pawl_code move_in(const struct admin_frame *f, struct pawl_error *e) {
         return error_set(e, PAWL_IO, errno, "the launcher works in %s, and its paths may be relative to it",
                          f->text);
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    setenv("OMP_NUM_THREADS", "1", 1);
+    setenv("OMP_NUM_THREADS", f->threads[0] != 0 ? f->threads : "1", 1);
+    if (f->library[0] != 0) setenv("PAWL_LIBRARY_TRAIN", f->library, 0);
     if (f->transport[0] != 0) setenv("PAWL_TRANSPORT", f->transport, 1);
     if (f->evidence[0] != 0) setenv("PAWL_EVIDENCE", f->evidence, 1);
     return PAWL_OK;
 }
 
-static pawl_code await_welcome(int fd, void (*tell)(const char *text), uint32_t *rank, struct pawl_error *e) {
+/* program, [-m, module,] worker, FD: pointers and texts in one block. */
+static pawl_code command_line(const struct admin_frame *f, int fd, char ***out, struct pawl_error *e) {
+    char number[16];
+    snprintf(number, sizeof number, "%d", fd);
+    const char *words[5] = {f->program};
+    size_t count = 1, bytes = 0;
+    if (f->module[0] != 0) words[count++] = "-m", words[count++] = f->module;
+    words[count++] = "worker";
+    words[count++] = number;
+    for (size_t i = 0; i < count; i++) bytes += strlen(words[i]) + 1;
+    char **line = malloc((count + 1) * sizeof *line + bytes);
+    if (line == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for the worker's command line");
+    char *text = (char *)(line + count + 1);
+    for (size_t i = 0; i < count; i++) {
+        line[i] = text;
+        text = stpcpy(text, words[i]) + 1;
+    }
+    line[count] = NULL;
+    *out = line;
+    return PAWL_OK;
+}
+
+static pawl_code await_welcome(int fd, void (*tell)(const char *text), uint32_t *rank, char ***argv,
+                               struct pawl_error *e) {
     for (;;) {
         uint8_t *data;
         struct admin_frame f;
@@ -141,6 +165,7 @@ static pawl_code await_welcome(int fd, void (*tell)(const char *text), uint32_t 
         if (code == PAWL_OK && f.kind == ADMIN_WELCOME) {
             *rank = f.rank;
             code = move_in(&f, e);
+            if (code == PAWL_OK && f.program[0] != 0) code = command_line(&f, fd, argv, e);
         }
         free(data);
         if (!waits) return code;
@@ -148,11 +173,12 @@ static pawl_code await_welcome(int fd, void (*tell)(const char *text), uint32_t 
 }
 
 pawl_code admin_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *fd,
-                     struct pawl_error *e) {
+                     char ***argv, struct pawl_error *e) {
     *fd = -1;
+    *argv = NULL;
     pawl_code code = connect_to(run_dir, fd, e);
     if (code == PAWL_OK) code = send_frame(*fd, &(struct admin_frame){.kind = ADMIN_JOIN}, e);
-    if (code == PAWL_OK) code = await_welcome(*fd, tell, rank, e);
+    if (code == PAWL_OK) code = await_welcome(*fd, tell, rank, argv, e);
     if (code == PAWL_OK || *fd < 0) return code;
     close(*fd);
     *fd = -1;

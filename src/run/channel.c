@@ -17,6 +17,7 @@ struct channel {
     size_t out_at;
     struct bytes in;
     size_t in_at;
+    uint32_t in_max; /* bytes of a frame */
     bool lost;
 };
 
@@ -24,6 +25,7 @@ static pawl_code channel_new(int fd, struct channel **out, struct pawl_error *e)
     struct channel *c = calloc(1, sizeof *c);
     if (c == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for a control channel");
     c->fd = fd;
+    c->in_max = MESSAGE_BYTES_MAX;
     pthread_mutex_init(&c->lock, NULL);
     *out = c;
     return PAWL_OK;
@@ -31,7 +33,8 @@ static pawl_code channel_new(int fd, struct channel **out, struct pawl_error *e)
 
 pawl_code channel_open_fd(int fd, struct channel **out, struct pawl_error *e) {
     int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+    /* Programs that code of the user's starts are not to hold the channel open. */
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return error_set(e, PAWL_IO, errno, "control channel (descriptor %d)", fd);
     return channel_new(fd, out, e);
 }
@@ -48,6 +51,8 @@ pawl_code channel_open_pair(struct channel *out[2], struct pawl_error *e) {
     out[1]->end = out[0];
     return PAWL_OK;
 }
+
+void channel_limit(struct channel *c, uint32_t bytes_max) { c->in_max = bytes_max; }
 
 void channel_close(struct channel *c) {
     if (c == NULL) return;
@@ -147,7 +152,7 @@ static void drop_consumed(struct channel *c) {
 static void read_available(struct channel *c) {
     uint8_t raw[65536];
     drop_consumed(c);
-    while (c->fd >= 0 && !c->in.failed) {
+    while (c->fd >= 0 && !c->in.failed && c->in.size <= (size_t)c->in_max + 4) {
         ssize_t n = read(c->fd, raw, sizeof raw);
         if (n > 0) bytes_put(&c->in, raw, (size_t)n);
         if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) c->lost = true;
@@ -161,7 +166,7 @@ static bool next_frame(const struct channel *c, uint32_t *size) {
     if (c->in.size == c->in_at) return false;
     struct reader r = reader_of(c->in.data + c->in_at, c->in.size - c->in_at);
     *size = reader_u32(&r);
-    return !r.failed && (*size > MESSAGE_BYTES_MAX || *size <= r.size - r.at);
+    return !r.failed && (*size > c->in_max || *size <= r.size - r.at);
 }
 
 pawl_code channel_receive_frame(struct channel *c, const uint8_t **frame, size_t *size, bool *got,
@@ -173,7 +178,7 @@ pawl_code channel_receive_frame(struct channel *c, const uint8_t **frame, size_t
         read_available(c);
         whole = next_frame(c, &bytes);
     }
-    if (whole && bytes > MESSAGE_BYTES_MAX)
+    if (whole && bytes > c->in_max)
         return error_set(e, PAWL_FORMAT, 0, "control frame of %u bytes: over the limit", bytes);
     if (c->in.failed) return error_set(e, PAWL_MEMORY, 0, "no memory for a control message");
     if (!whole) return c->lost ? error_set(e, PAWL_PEER_LOST, 0, "control channel closed") : PAWL_OK;

@@ -58,12 +58,6 @@ void conduct_plan(struct conduct *c, struct coord_event *planned, struct pawl_er
 
 /* ---- go ---- */
 
-/* Promise 5: what is sent has been proven, as a whole and for what is left of it. */
-static pawl_code prove(const struct go *go, struct pawl_error *e) {
-    return go->done == NULL ? ir_check(go->plan, NULL, NULL, e)
-                            : ir_check_rest(go->plan, NULL, go->done, NULL, e); /* the whole plan too */
-}
-
 static pawl_code fill_go(struct conduct *c, const struct coord_action *a, struct go *go,
                          struct pawl_error *e) {
     uint64_t durable = 0;
@@ -76,7 +70,7 @@ static pawl_code fill_go(struct conduct *c, const struct coord_action *a, struct
                       .verdict = a->settle ? a->verdict : COORD_UNDECIDED,
                       .clip = a->clip,
                       .shift = a->shift,
-                      .incarnation = c->incarnation,
+                      .incarnation = a->restore || c->entered == 0 ? c->incarnation : c->entered,
                       .resume_incarnation = a->restore ? c->resume_incarnation : 0,
                       .durable = coord_durable(c->coord, &durable) ? durable : 0,
                       .ranks = c->ranks,
@@ -152,7 +146,8 @@ void conduct_go(struct conduct *c, const struct coord_action *a, const uint32_t 
     struct pawl_error e;
     pawl_code code = fill_go(c, a, &go, &e);
     if (code == PAWL_OK) code = conduct_salvage(c, &go, &salvage, &e);
-    if (code == PAWL_OK) code = prove(&go, &e);
+    /* Promise 5: what is sent has been proven, as a whole and for what is left of it. */
+    if (code == PAWL_OK) code = ir_check_rest(go.plan, NULL, go.done, NULL, &e);
     if (code == PAWL_OK) {
         note_plan(c, &go, count);
         note_salvage(c, &go, &salvage);

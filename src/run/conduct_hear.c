@@ -49,7 +49,10 @@ static void fenced(struct conduct *c, uint32_t rank, const struct message *m, st
         c->hooks.kill(c->hooks.context, rank, e.text);
         return;
     }
-    if (m->view == coord_view(c->coord)) conduct_claim_enter(c, rank, &f, &e);
+    if (m->view == coord_view(c->coord)) {
+        conduct_claim_enter(c, rank, &f, &e);
+        if (f.incarnation > c->entered) c->entered = f.incarnation;
+    }
     struct coord_fenced_pair *pairs = calloc((size_t)f.pair_count + 1, sizeof *pairs);
     for (uint32_t i = 0; pairs != NULL && i < f.pair_count; i++) pairs[i] = f.pairs[i].pair;
     struct coord_fenced answer = {.pairs = pairs,

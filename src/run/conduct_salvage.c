@@ -15,6 +15,7 @@ void conduct_claims_clear(struct conduct *c) {
         bytes_clear(&c->claims[i].bits);
     }
     for (uint32_t r = 0; r < c->ranks; r++) c->rank[r].answered = false;
+    c->entered = 0;
 }
 
 void conduct_claim_enter(struct conduct *c, uint32_t rank, const struct fenced *f, struct pawl_error *e) {

@@ -45,8 +45,9 @@ struct conduct {
     struct replan_plan *used;     /* of the last GO */
     uint8_t *used_done;           /* of the last GO; null: nothing was done */
     uint64_t used_version;
-    uint32_t need; /* workers that the last attempt to plan was short of */
-    uint64_t incarnation, resume_incarnation;
+    uint32_t need;                            /* workers that the last attempt to plan was short of */
+    uint64_t incarnation, resume_incarnation; /* of a GO that restores */
+    uint64_t entered; /* what those who answered the fence save for: of a GO that does not; 0: no one has */
     bool plan_asked, better; /* events to come after the step under way */
     bool recovered;
     enum coord_event_kind event; /* of the step under way */

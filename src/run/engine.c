@@ -3,10 +3,14 @@
 
 #include <stdlib.h>
 
+#include <string.h>
+
 #include "model/data.h"
 #include "model/emulated.h"
+#include "model/foreign.h"
 #include "model/gpt.h"
 #include "model/weights.h"
+#include "run/describe.h"
 #include "run/engine_slow.h"
 
 struct engine {
@@ -14,8 +18,33 @@ struct engine {
     struct data *data;            /* of a gpt */
     struct pawl_profile *profile; /* of an emulated device */
     struct emulated_device device;
+    struct foreign *foreign; /* of the program's own */
+    struct description described;
     double factor; /* by fault injection */
 };
+
+static const struct pawl_engine *registered;
+
+void engine_register(const struct pawl_engine *engine) { registered = engine; }
+
+pawl_code engine_foreign(const struct spec *s, struct foreign **out, struct pawl_error *e) {
+    struct pawl_engine_job job = {.module = s->torch.module,
+                                  .options = s->torch.options,
+                                  .seed = s->run.seed,
+                                  .stages = s->parallel.stages,
+                                  .batch = s->parallel.batch,
+                                  .contributions = spec_contributions(s),
+                                  .threads = s->torch.threads};
+    *out = NULL;
+    if (s->run.engine != SPEC_ENGINE_TORCH)
+        return error_set(e, PAWL_SPEC, 0, "run.engine is %s: this program's own is asked for with torch",
+                         spec_engine_name(s->run.engine));
+    if (registered == NULL)
+        return error_set(e, PAWL_SPEC, 0,
+                         "run.engine is torch, but this program has registered no engine: start the worker "
+                         "with python -m pawl.worker, or with a program that calls pawl_engine_register");
+    return foreign_open(registered, &job, out, e);
+}
 
 /* Of the worker that plays this role at the start; it keeps its speed whatever it computes later. */
 static const struct pawl_worker_cost *worker_cost(const struct engine *g, uint32_t rank) {
@@ -49,13 +78,23 @@ static pawl_code open_data(struct engine *g, struct pawl_error *e) {
                      &g->data, e);
 }
 
+static pawl_code open_foreign(struct engine *g, struct pawl_error *e) {
+    pawl_code code = description_load(&g->spec, &g->described, e);
+    return code == PAWL_OK ? engine_foreign(&g->spec, &g->foreign, e) : code;
+}
+
+static pawl_code open_any(struct engine *g, uint32_t rank, struct pawl_error *e) {
+    if (g->spec.run.engine == SPEC_ENGINE_GPT) return open_data(g, e);
+    return g->spec.run.engine == SPEC_ENGINE_TORCH ? open_foreign(g, e) : open_device(g, rank, e);
+}
+
 pawl_code engine_open(const struct spec *spec, uint32_t rank, struct engine **out, struct pawl_error *e) {
     *out = NULL;
     struct engine *g = calloc(1, sizeof *g);
     if (g == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for what computes");
     g->spec = *spec;
     g->factor = 1;
-    pawl_code code = spec->run.engine == SPEC_ENGINE_GPT ? open_data(g, e) : open_device(g, rank, e);
+    pawl_code code = open_any(g, rank, e);
     if (code == PAWL_OK)
         *out = g;
     else
@@ -67,6 +106,8 @@ void engine_close(struct engine *g) {
     if (g == NULL) return;
     data_close(g->data);
     pawl_profile_free(g->profile);
+    foreign_close(g->foreign);
+    description_close(&g->described);
     free(g);
 }
 
@@ -94,6 +135,18 @@ static struct emulated_cost cost_of(const struct pawl_stage_cost *c) {
     };
 }
 
+/* As it was described at the start, or the code has changed since. */
+static pawl_code foreign_stage(struct engine *g, uint32_t chunk, struct stage **out, struct pawl_error *e) {
+    struct stage *stage = NULL;
+    pawl_code code = foreign_stage_open(g->foreign, chunk, &stage, e);
+    if (code == PAWL_OK) code = description_compare_stage(&g->described, stage, e);
+    if (code == PAWL_OK)
+        *out = stage;
+    else if (stage != NULL)
+        stage->ops->close(stage);
+    return code;
+}
+
 pawl_code engine_stage(struct engine *g, uint32_t chunk, struct stage **out, struct pawl_error *e) {
     const struct spec *s = &g->spec;
     struct stage *stage = NULL;
@@ -104,6 +157,8 @@ pawl_code engine_stage(struct engine *g, uint32_t chunk, struct stage **out, str
     if (s->run.engine == SPEC_ENGINE_GPT) {
         struct gpt_config gpt = spec_gpt(s);
         code = gpt_stage_open(&gpt, chunk, s->parallel.stages, g->data, spec_contributions(s), &stage, e);
+    } else if (s->run.engine == SPEC_ENGINE_TORCH) {
+        code = foreign_stage(g, chunk, &stage, e);
     } else {
         struct emulated_config config = emulated_of(s);
         struct emulated_cost cost = cost_of(&g->profile->stage[chunk]);
@@ -120,12 +175,36 @@ pawl_code engine_init(struct engine *g, struct stage *stage, struct version *out
         struct gpt_config gpt = spec_gpt(s);
         return weights_read(s->model.weights, &gpt, stage, out->params, e);
     }
-    stage->ops->init_params(stage, s->run.seed, out->params);
-    return PAWL_OK;
+    return stage->ops->init_params(stage, s->run.seed, out->params, e);
+}
+
+/* Stage after stage; the tensors move over. */
+static pawl_code described_tensors(const struct spec *spec, struct stage_tensor **out, uint32_t *count,
+                                   struct pawl_error *e) {
+    struct description d;
+    uint64_t all = 0;
+    pawl_code code = description_load(spec, &d, e);
+    if (code != PAWL_OK) return code;
+    for (uint32_t s = 0; s < d.stage_count; s++) all += d.stages[s].tensor_count;
+    struct stage_tensor *list = all <= UINT32_MAX ? calloc((size_t)all, sizeof *list) : NULL;
+    *count = 0;
+    if (list == NULL) code = error_set(e, PAWL_MEMORY, 0, "no memory for the list of tensors");
+    for (uint32_t s = 0; list != NULL && s < d.stage_count; s++) {
+        struct description_stage *from = &d.stages[s];
+        memcpy(list + *count, from->tensors, from->tensor_count * sizeof *list);
+        *count += from->tensor_count;
+        free(from->tensors);
+        from->tensors = NULL;
+        from->tensor_count = 0;
+    }
+    description_close(&d);
+    *out = list;
+    return code;
 }
 
 pawl_code engine_tensors(const struct spec *spec, struct stage_tensor **out, uint32_t *count,
                          struct pawl_error *e) {
+    if (spec->run.engine == SPEC_ENGINE_TORCH) return described_tensors(spec, out, count, e);
     if (spec->run.engine == SPEC_ENGINE_GPT) {
         struct gpt_config gpt = spec_gpt(spec);
         return weights_list(&gpt, out, count, e);

@@ -27,9 +27,9 @@ static void close_face(struct stage *stage) {
     free(f);
 }
 
-static void init_params(struct stage *stage, uint64_t seed, float *params) {
+static pawl_code init_params(struct stage *stage, uint64_t seed, float *params, struct pawl_error *e) {
     struct stage *inner = face_of(stage)->inner;
-    inner->ops->init_params(inner, seed, params);
+    return inner->ops->init_params(inner, seed, params, e);
 }
 
 static pawl_code slot_take(struct stage *stage, uint64_t step, uint64_t microbatch, struct stage_slot **out,
@@ -45,26 +45,32 @@ static void slot_return(struct stage *stage, struct stage_slot *slot) {
     inner->ops->slot_return(inner, slot);
 }
 
-static void forward(struct stage *stage, const struct version *v, struct stage_slot *slot) {
+static pawl_code forward(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                         struct pawl_error *e) {
     struct face *f = face_of(stage);
     int64_t begin_ns = begin_of(f);
-    f->inner->ops->forward(f->inner, v, slot);
+    pawl_code code = f->inner->ops->forward(f->inner, v, slot, e);
+    stage->slot_bytes = f->inner->slot_bytes; /* what is kept is known after a forward */
     prolong(f, begin_ns);
+    return code;
 }
 
-static void input_grad(struct stage *stage, const struct version *v, struct stage_slot *slot) {
+static pawl_code input_grad(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                            struct pawl_error *e) {
     struct face *f = face_of(stage);
     int64_t begin_ns = begin_of(f);
-    f->inner->ops->input_grad(f->inner, v, slot);
+    pawl_code code = f->inner->ops->input_grad(f->inner, v, slot, e);
     prolong(f, begin_ns);
+    return code;
 }
 
-static void weight_grad(struct stage *stage, const struct version *v, struct stage_slot *slot, int64_t *sums,
-                        int32_t exponent_shift) {
+static pawl_code weight_grad(struct stage *stage, const struct version *v, struct stage_slot *slot,
+                             int64_t *sums, int32_t exponent_shift, struct pawl_error *e) {
     struct face *f = face_of(stage);
     int64_t begin_ns = begin_of(f);
-    f->inner->ops->weight_grad(f->inner, v, slot, sums, exponent_shift);
+    pawl_code code = f->inner->ops->weight_grad(f->inner, v, slot, sums, exponent_shift, e);
     prolong(f, begin_ns);
+    return code;
 }
 
 static void pause_for(struct stage *stage, enum stage_pause what) {

@@ -175,7 +175,7 @@ static pawl_code open_flight(struct exec *x, struct which which, uint32_t *index
     x->flights[*index] = f;
     *place = *index + 1;
     if (f.input_here || is_self(x, which.from)) return PAWL_OK;
-    return peers_recv(x->peers, name_of(x, NET_ACTIVATION, which), f.slot->input, h->stage->activation_bytes,
+    return peers_recv(x->peers, name_of(x, NET_ACTIVATION, which), f.slot->input, h->stage->input_bytes,
                       peers_cookie(PEERS_EXEC_INPUT, *index), e);
 }
 
@@ -211,7 +211,12 @@ static pawl_code hand_over(struct exec *x, uint32_t index, struct which to, enum
             return error_set(e, PAWL_INTERNAL, 0, "gradient of a micro-batch without its forward");
     }
     struct exec_flight *f = &x->flights[index], *g = &x->flights[there]; /* opening may have moved them */
-    size_t bytes = f->holding->stage->activation_bytes;
+    const struct stage *from = f->holding->stage, *next = g->holding->stage;
+    size_t bytes = kind == NET_ACTIVATION ? from->output_bytes : from->input_bytes;
+    size_t room = kind == NET_ACTIVATION ? next->input_bytes : next->output_bytes;
+    if (bytes != room)
+        return error_set(e, PAWL_INTERNAL, 0, "chunk %u gives %zu bytes to chunk %u, which takes %zu",
+                         from->index, bytes, next->index, room);
     if (kind == NET_ACTIVATION)
         memcpy(g->slot->input, f->slot->output, bytes), g->input_here = true;
     else
@@ -225,11 +230,13 @@ static pawl_code send_to(struct exec *x, uint32_t index, const struct ir_instruc
     struct which to = {chunk, in->home, in->microbatch, in->to};
     if (is_self(x, in->to)) return hand_over(x, index, to, kind, e);
     struct exec_flight *f = &x->flights[index];
-    const float *data = kind == NET_ACTIVATION ? f->slot->output : f->slot->grad_out;
+    const struct stage *stage = f->holding->stage;
+    struct peers_data data = kind == NET_ACTIVATION
+                                 ? (struct peers_data){f->slot->output, stage->output_bytes}
+                                 : (struct peers_data){f->slot->grad_out, stage->input_bytes};
     f->sends++;
     f->sent_ns[kind == NET_GRADIENT] = clock_now_ns();
-    return peers_send(x->peers, x->rank_of_role[in->to], name_of(x, kind, to),
-                      (struct peers_data){data, f->holding->stage->activation_bytes}, PEERS_EXEC_SEND, index,
+    return peers_send(x->peers, x->rank_of_role[in->to], name_of(x, kind, to), data, PEERS_EXEC_SEND, index,
                       e);
 }
 
@@ -241,7 +248,7 @@ static pawl_code expect_grad(struct exec *x, uint32_t index, const struct ir_ins
     if (in->to == IR_NONE) f->grad_here = true;
     if (in->to == IR_NONE || !f->needs_input_grad || is_self(x, in->to)) return PAWL_OK;
     return peers_recv(x->peers, name_of(x, NET_GRADIENT, which_of(in)), f->slot->grad_in,
-                      f->holding->stage->activation_bytes, peers_cookie(PEERS_EXEC_GRAD, index), e);
+                      f->holding->stage->output_bytes, peers_cookie(PEERS_EXEC_GRAD, index), e);
 }
 
 static pawl_code do_forward(struct exec *x, const struct ir_instruction *in, bool *done,
@@ -254,7 +261,8 @@ static pawl_code do_forward(struct exec *x, const struct ir_instruction *in, boo
     struct holding *h = f->holding;
     if (++x->stored > x->peak) x->peak = x->stored;
     int64_t begin = clock_now_ns();
-    h->stage->ops->forward(h->stage, holding_current(h), f->slot);
+    code = h->stage->ops->forward(h->stage, holding_current(h), f->slot, e);
+    if (code != PAWL_OK) return code;
     measure_add(&h->measure, MEASURE_FORWARD, clock_now_ns() - begin);
     f->forward_done = *done = true;
     fault_arrive(FAULT_AFTER_FORWARD);
@@ -281,7 +289,8 @@ static pawl_code do_input_grad(struct exec *x, const struct ir_instruction *in, 
     if (f->input_grad_done) return error_set(e, PAWL_INTERNAL, 0, "second input-gradient of one micro-batch");
     struct holding *h = f->holding;
     int64_t begin = clock_now_ns();
-    h->stage->ops->input_grad(h->stage, holding_current(h), f->slot);
+    code = h->stage->ops->input_grad(h->stage, holding_current(h), f->slot, e);
+    if (code != PAWL_OK) return code;
     measure_add(&h->measure, MEASURE_INPUT_GRAD, clock_now_ns() - begin);
     f->input_grad_done = *done = true;
     fault_arrive(FAULT_AFTER_INPUT_GRAD);
@@ -301,7 +310,8 @@ static pawl_code do_weight_grad(struct exec *x, const struct ir_instruction *in,
     code = holding_enter(h, f->global, e);
     if (code != PAWL_OK) return code;
     int64_t begin = clock_now_ns();
-    h->stage->ops->weight_grad(h->stage, holding_current(h), f->slot, h->sums, x->shift);
+    code = h->stage->ops->weight_grad(h->stage, holding_current(h), f->slot, h->sums, x->shift, e);
+    if (code != PAWL_OK) return code;
     measure_add(&h->measure, MEASURE_WEIGHT_GRAD, clock_now_ns() - begin);
     f->weight_grad_done = true;
     settle_flight(x, f);
@@ -377,7 +387,8 @@ pawl_code exec_completion(struct exec *x, const struct net_completion *c, struct
         release_if_done(f);
         return PAWL_OK;
     }
-    size_t expected = f->holding->stage->activation_bytes;
+    const struct stage *stage = f->holding->stage;
+    size_t expected = owner == PEERS_EXEC_INPUT ? stage->input_bytes : stage->output_bytes;
     if (c->code != PAWL_OK || c->bytes != expected)
         return error_set(e, PAWL_FORMAT, 0, "message of %zu bytes for micro-batch %u.%u: expected %zu",
                          c->bytes, f->home, f->microbatch, expected);

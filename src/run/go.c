@@ -30,8 +30,7 @@ static void put_head(const struct go *g, struct bytes *out) {
 static void put_plan(const struct ir_plan *plan, struct bytes *out) {
     struct bytes b = {0};
     ir_encode(plan, &b);
-    bytes_put_u64(out, b.size);
-    bytes_put(out, b.data, b.size);
+    bytes_put_blob(out, b.data, b.size);
     if (b.failed) out->failed = true;
     bytes_close(&b);
 }
@@ -93,6 +92,7 @@ static pawl_code take_head(struct reader *r, struct go *g, struct pawl_error *e)
         return error_set(e, PAWL_FORMAT, 0, "malformed go: verdict %u with settle %d", verdict, g->settle);
     if (g->settle && (g->restore || g->version == 0))
         return malformed(e, "it settles an iteration that cannot be");
+    if (g->incarnation == 0) return malformed(e, "saves of no incarnation");
     if (!g->restore && g->resume_incarnation != 0)
         return malformed(e, "an incarnation to load from without a return to a durable step");
     if (g->ranks == 0 || g->ranks > IR_WORKERS_MAX || (uint64_t)g->ranks * 4 > r->size - r->at)
@@ -102,9 +102,10 @@ static pawl_code take_head(struct reader *r, struct go *g, struct pawl_error *e)
 }
 
 static pawl_code take_plan(struct reader *r, struct go *g, struct pawl_error *e) {
-    uint64_t size = reader_u64(r);
-    if (size > r->size - r->at) return malformed(e, "it ends in its plan");
-    pawl_code code = ir_decode(reader_take(r, (size_t)size), (size_t)size, &g->plan, e);
+    size_t size;
+    const uint8_t *bytes = reader_blob(r, &size);
+    if (bytes == NULL) return malformed(e, "it ends in its plan");
+    pawl_code code = ir_decode(bytes, size, &g->plan, e);
     if (code != PAWL_OK) return code;
     if (g->plan->chunks != g->chunks)
         return error_set(e, PAWL_FORMAT, 0, "malformed go: a plan of %u chunks, wanted %u", g->plan->chunks,

@@ -27,7 +27,7 @@ struct go {
     enum coord_verdict verdict; /* settle: of iteration version - 1 */
     float clip;
     int32_t shift;
-    uint64_t incarnation;        /* of saves from now on */
+    uint64_t incarnation;        /* of saves from now on; only a restore changes it */
     uint64_t resume_incarnation; /* restore: of the step to load; 0: none, begin anew at version 0 */
     uint64_t durable;            /* newest durable step, 0: none: for whoever opens its store now */
     uint32_t ranks, chunks;
@@ -56,6 +56,7 @@ struct fenced {
     uint32_t save_count;
     bool has_durable, optimistic;
     uint64_t durable;
+    uint64_t incarnation; /* that it saves for; 0: it has had no GO */
     int32_t shift;
 };
 void fenced_encode(const struct fenced *f, struct bytes *out);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "run/go.h"
+#include "run/message.h"
 
 /* The shortest pair and save: what a count is checked against before memory is taken for it. */
 #define PAIR_BYTES_MIN 33u /* chunk 4, version 8, has_report 1, work 8, shift 4, total 8 */
@@ -14,13 +15,7 @@ static void put_pair(const struct fenced_pair *f, struct bytes *out) {
     bytes_put_u32(out, p->chunk);
     bytes_put_u64(out, p->version);
     bytes_put_u8(out, p->has_report);
-    if (p->has_report) {
-        bytes_put_u64(out, p->report.iteration);
-        bytes_put_f64(out, p->report.norm2);
-        bytes_put_i64(out, p->report.loss);
-        bytes_put_u64(out, p->report.nonfinite);
-        bytes_put_u64(out, p->report.overflow);
-    }
+    if (p->has_report) message_put_report(out, &p->report);
     bytes_put_u64(out, p->work);
     bytes_put_u32(out, (uint32_t)p->work_shift);
     bytes_put_u64(out, f->total);
@@ -30,6 +25,7 @@ static void put_pair(const struct fenced_pair *f, struct bytes *out) {
 void fenced_encode(const struct fenced *f, struct bytes *out) {
     bytes_put_u8(out, f->has_durable);
     bytes_put_u64(out, f->durable);
+    bytes_put_u64(out, f->incarnation);
     bytes_put_u8(out, f->optimistic);
     bytes_put_u32(out, (uint32_t)f->shift);
     bytes_put_u32(out, f->pair_count);
@@ -50,14 +46,6 @@ void fenced_close(struct fenced *f) {
     free(f->pairs);
     free(f->saves);
     *f = (struct fenced){0};
-}
-
-static void take_report(struct reader *r, struct coord_report *report) {
-    report->iteration = reader_u64(r);
-    report->norm2 = reader_f64(r);
-    report->loss = reader_i64(r);
-    report->nonfinite = reader_u64(r);
-    report->overflow = reader_u64(r);
 }
 
 static pawl_code malformed(struct pawl_error *e, uint32_t chunk, const char *what) {
@@ -83,7 +71,7 @@ static pawl_code take_pair(struct reader *r, struct fenced_pair *f, struct pawl_
     p->chunk = reader_u32(r);
     p->version = reader_u64(r);
     p->has_report = reader_flag(r);
-    if (p->has_report) take_report(r, &p->report);
+    if (p->has_report) message_take_report(r, &p->report);
     p->work = reader_u64(r);
     p->work_shift = (int32_t)reader_u32(r);
     if (r->failed) return malformed(e, p->chunk, "it ends too early, or a flag is neither 0 nor 1");
@@ -139,6 +127,7 @@ pawl_code fenced_decode(const void *data, size_t size, struct fenced *out, struc
     struct reader r = reader_of(data, size);
     out->has_durable = reader_flag(&r);
     out->durable = reader_u64(&r);
+    out->incarnation = reader_u64(&r);
     out->optimistic = reader_flag(&r);
     out->shift = (int32_t)reader_u32(&r);
     if (r.failed || (!out->has_durable && out->durable != 0))

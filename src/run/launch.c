@@ -39,7 +39,8 @@ static pawl_code train(struct launch *l, struct pawl_error *e) {
         r->lost_iterations += known - start;
         r->lost_seconds += rundir_lost_seconds(&l->dir, start);
     }
-    if (start >= l->spec.run.steps) return PAWL_OK;
+    code = describe_settle(l, e);
+    if (code != PAWL_OK || start >= l->spec.run.steps) return code;
     tell_start(l);
     code = fleet_run(l, e);
     witness_wait(l);
@@ -103,6 +104,8 @@ static pawl_code set_up(struct launch *l, struct pawl_error *e) {
     code = check_path("--report", o->report_path, e);
     if (code == PAWL_OK) code = check_path("--profile-out", o->profile_path, e);
     if (code == PAWL_OK) code = faults_open(l, e);
+    if (code == PAWL_OK) code = fleet_programs(l, e);
+    if (code == PAWL_OK) code = describe_engine(l, e);
     if (code == PAWL_OK) code = rundir_open(&l->dir, &l->spec, e);
     if (code == PAWL_OK) code = inject_set_read(&l->injects, l->spec.run.dir, e);
     if (code != PAWL_OK) return code;
@@ -126,8 +129,11 @@ static void hand_over(struct launch *l, struct launch_measured *out) {
     const struct spec *s = &l->spec;
     *out = (struct launch_measured){
         .pipelines = s->parallel.pipelines, .stages = s->parallel.stages, .layers = s->model.layers};
-    snprintf(out->name, sizeof out->name, "gpt %ux%u, context %u", s->model.layers, s->model.width,
-             s->model.context);
+    if (s->run.engine == SPEC_ENGINE_TORCH)
+        snprintf(out->name, sizeof out->name, "%.40s in %u stages", s->torch.module, s->parallel.stages);
+    else
+        snprintf(out->name, sizeof out->name, "gpt %ux%u, context %u", s->model.layers, s->model.width,
+                 s->model.context);
     struct measure_report *by_role = calloc(spec_ranks(s), sizeof *by_role);
     bool any = false;
     for (uint32_t r = 0; r < l->ranks && by_role != NULL; r++) {
@@ -177,6 +183,7 @@ pawl_code launch_train(const struct pawl_train_options *options, struct pawl_tra
     progress_close(l.progress);
     rundir_close(&l.dir);
     inject_set_close(&l.injects);
+    description_close(&l.described);
     if (report != NULL) *report = l.report;
     if (code != PAWL_OK && e != NULL) *e = cause;
     return code;

@@ -135,11 +135,16 @@ static pawl_code adopt(struct launch *l, struct client *c, uint32_t rank, struct
     p.pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
     if (p.pidfd < 0) return error_set(e, PAWL_PEER_LOST, errno, "the process that joins");
     if (getcwd(folder, sizeof folder) == NULL) folder[0] = 0;
+    bool other = l->spec.run.engine == SPEC_ENGINE_TORCH;
     say(c, &(struct admin_frame){.kind = ADMIN_WELCOME,
                                  .rank = rank,
                                  .text = folder[0] != 0 ? folder : "/",
                                  .transport = l->spec.net.transport,
-                                 .evidence = l->witness.folder});
+                                 .evidence = l->witness.folder,
+                                 .library = other ? getenv("PAWL_LIBRARY_TRAIN") : "",
+                                 .threads = getenv("OMP_NUM_THREADS"),
+                                 .program = other ? l->worker[0] : "",
+                                 .module = other && l->worker[1] != NULL ? l->worker[2] : ""});
     epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, channel_fd(c->channel), NULL);
     *c = (struct client){.state = CLIENT_FREE}; /* the channel is the worker's now */
     return fleet_adopt(l, rank, &p, e);

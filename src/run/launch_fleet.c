@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "run/launch_state.h"
+#include "run/notice.h"
 
 /* How often deadlines are looked at. */
 #define TICK_NS 50000000
@@ -33,18 +34,8 @@ pawl_code fleet_watch(struct launch *l, int fd, enum launch_watch what, uint32_t
     return error_set(e, PAWL_IO, errno, "cannot watch descriptor %d", fd);
 }
 
-/* What asks the run to end. SIGUSR1 is how batch systems announce it ahead of the SIGTERM. */
-static sigset_t stop_set(void) {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGUSR1);
-    return set;
-}
-
 static void block_signals(bool block) {
-    sigset_t set = stop_set();
+    sigset_t set = notice_set();
     sigprocmask(block ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
@@ -54,14 +45,14 @@ pawl_code fleet_init(struct launch *l, struct pawl_error *e) {
     for (uint32_t r = 0; r < l->ranks; r++) l->workers[r].process.pidfd = -1;
     l->relay.process.pidfd = -1;
     block_signals(true);
-    sigset_t set = stop_set();
+    sigset_t set = notice_set();
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (l->epoll_fd < 0 || l->signal_fd < 0) return error_set(e, PAWL_IO, errno, "cannot watch for events");
     pawl_code code = fleet_watch(l, l->signal_fd, WATCH_SIGNAL, 0, e);
     witness_open(l);
-    if (code == PAWL_OK) code = fleet_prepare(l, e);
     if (code != PAWL_OK) return code;
+    fleet_environment(l);
     spec_print(&l->spec, &l->spec_text);
     bytes_put_u8(&l->spec_text, 0);
     return l->spec_text.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the spec") : PAWL_OK;
@@ -142,7 +133,9 @@ static pawl_code settle_in(struct launch *l, uint32_t rank, const struct launch_
 
 pawl_code fleet_start_worker(struct launch *l, uint32_t rank, struct pawl_error *e) {
     struct launch_process p;
-    pawl_code code = fleet_spawn(l, "worker", &p, e);
+    /* What code of the user's prints is not to mix with our own standard output. */
+    int prints = l->spec.run.engine == SPEC_ENGINE_TORCH ? STDERR_FILENO : -1;
+    pawl_code code = fleet_spawn(l->worker, "worker", prints, &p, e);
     return code == PAWL_OK ? settle_in(l, rank, &p, true, e) : error_wrap(e, "rank %u", rank);
 }
 

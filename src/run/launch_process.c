@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -11,17 +12,22 @@
 #include <unistd.h>
 
 #include "run/launch_state.h"
+#include "run/notice.h"
 
 /* Descriptor that a worker and a coordinator find their channel on. */
-#define CHILD_FD 3
+#define CHILD_FD      3
+#define CHILD_FD_TEXT "3"
 
+static pawl_code no_room(struct pawl_error *e) {
+    return error_set(e, PAWL_ARGUMENT, 0, "a program that is to be started has too long a path");
+}
+
+/* The program that runs, or the one that the options name instead. */
 static pawl_code find_program(struct launch *l, struct pawl_error *e) {
     const char *given = l->options->worker_program;
-    if (given != NULL && strlen(given) >= sizeof l->program)
-        return error_set(e, PAWL_ARGUMENT, 0, "the worker's program has too long a path");
     if (given != NULL) {
-        memcpy(l->program, given, strlen(given) + 1);
-        return PAWL_OK;
+        int n = snprintf(l->program, sizeof l->program, "%s", given);
+        return n >= 0 && (size_t)n < sizeof l->program ? PAWL_OK : no_room(e);
     }
     ssize_t n = readlink("/proc/self/exe", l->program, sizeof l->program - 1);
     if (n <= 0) return error_set(e, PAWL_IO, errno, "cannot tell the running program");
@@ -29,32 +35,96 @@ static pawl_code find_program(struct launch *l, struct pawl_error *e) {
     return PAWL_OK;
 }
 
-static void set_worker_environment(const struct launch *l) {
-    /* One BLAS thread a worker, also for a library built without the call that says so. */
+/* A name without a slash, in PATH: whoever joins may have another one. */
+static pawl_code find_in_path(const char *name, char *out, size_t size, struct pawl_error *e) {
+    const char *path = getenv("PATH");
+    for (const char *at = path != NULL ? path : "/usr/bin:/bin"; at != NULL;) {
+        size_t length = strcspn(at, ":");
+        int n = snprintf(out, size, "%.*s%s%s", (int)length, at, length > 0 ? "/" : "./", name);
+        if (n >= 0 && (size_t)n < size && access(out, X_OK) == 0) return PAWL_OK;
+        at = at[length] == ':' ? at + length + 1 : NULL;
+    }
+    return error_set(e, PAWL_SPEC, 0,
+                     "torch.python is \"%s\", which is not in PATH: name an interpreter that has the package "
+                     "pawl, or set PAWL_PYTHON",
+                     name);
+}
+
+static pawl_code find_python(struct launch *l, struct pawl_error *e) {
+    const char *name = l->spec.torch.python, *set = getenv("PAWL_PYTHON");
+    if (name[0] == 0) name = set != NULL && set[0] != 0 ? set : "python3";
+    if (strchr(name, '/') == NULL) return find_in_path(name, l->python, sizeof l->python, e);
+    int n = snprintf(l->python, sizeof l->python, "%s", name);
+    if (n < 0 || (size_t)n >= sizeof l->python) return no_room(e);
+    if (access(name, X_OK) == 0) return PAWL_OK;
+    return error_set(e, PAWL_SPEC, errno,
+                     "torch.python is \"%s\": name an interpreter that can be started, or set PAWL_PYTHON",
+                     name);
+}
+
+/* Where Python's side finds pawl's: beside the running program, as it is built, or where an installation has
+ * it. */
+static void name_library(const char *program) {
+    static const char *const places[] = {"", PAWL_LIBRARY_FOLDER};
+    char path[4096 + 64];
+    const char *slash = strrchr(program, '/');
+    if (slash == NULL || getenv("PAWL_LIBRARY_TRAIN") != NULL) return;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(path, sizeof path, "%.*s/%slibpawl_train.so", (int)(slash - program), program, places[i]);
+        if (access(path, R_OK) != 0) continue;
+        setenv("PAWL_LIBRARY_TRAIN", path, 1);
+        return;
+    }
+}
+
+/* One BLAS thread a worker, also for a library built without the call that says so. */
+static void set_threads(const struct launch *l) {
+    char threads[16];
+    bool torch = l->spec.run.engine == SPEC_ENGINE_TORCH;
+    snprintf(threads, sizeof threads, "%u", torch ? l->spec.torch.threads : 1);
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    setenv("OMP_NUM_THREADS", "1", 1);
+    setenv("OMP_NUM_THREADS", threads, 1);
+}
+
+pawl_code fleet_programs(struct launch *l, struct pawl_error *e) {
+    pawl_code code = find_program(l, e);
+    bool own = l->spec.run.engine != SPEC_ENGINE_TORCH || l->options->worker_program != NULL;
+    if (code == PAWL_OK && !own) code = find_python(l, e);
+    if (code != PAWL_OK) return code;
+    l->coordinator[0] = l->program;
+    l->worker[0] = own ? l->program : l->python;
+    if (!own) l->worker[1] = "-m", l->worker[2] = LAUNCH_PYTHON_MODULE;
+    if (!own) name_library(l->program);
+    if (!own) setenv("PYTHONHASHSEED", "0", 1); /* the order of sets is that of every process */
+    set_threads(l);
+    return PAWL_OK;
+}
+
+void fleet_environment(const struct launch *l) {
     if (l->spec.net.transport[0] != 0) setenv("PAWL_TRANSPORT", l->spec.net.transport, 1);
     if (l->witness.folder[0] != 0) setenv("PAWL_EVIDENCE", l->witness.folder, 1);
 }
 
-pawl_code fleet_prepare(struct launch *l, struct pawl_error *e) {
-    set_worker_environment(l);
-    return find_program(l, e);
+/* A worker that is told to end while it starts (Python loads its libraries for seconds) hears of it when it
+ * can answer: it takes these signals from then on (worker_main.c). */
+static sigset_t held_back(const char *command) {
+    sigset_t none;
+    sigemptyset(&none);
+    return strcmp(command, "worker") == 0 ? notice_set() : none;
 }
 
 /* In the child, between fork and exec: only calls that are safe there. */
-static void become(const char *program, const char *command, int fd, pid_t parent) {
+static void become(char *const *words, const sigset_t *mask, int fd, int output, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(70); /* the launcher died before the line above */
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    if (output >= 0 && (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0)) _exit(71);
     if (fd == CHILD_FD) {
         if (fcntl(fd, F_SETFD, 0) < 0) _exit(71);
     } else if (dup2(fd, CHILD_FD) < 0) {
         _exit(71);
     }
-    execl(program, program, command, "3", (char *)NULL);
+    execv(words[0], words);
     _exit(127);
 }
 
@@ -68,14 +138,21 @@ void fleet_forget(struct launch_process *p) {
     *p = (struct launch_process){.pidfd = -1};
 }
 
-pawl_code fleet_spawn(struct launch *l, const char *command, struct launch_process *out,
-                      struct pawl_error *e) {
+pawl_code fleet_spawn(const char *const program[LAUNCH_WORDS], const char *command, int output,
+                      struct launch_process *out, struct pawl_error *e) {
     int ends[2];
+    char *words[LAUNCH_WORDS + 3] = {NULL}, fd_text[] = CHILD_FD_TEXT;
+    size_t count = 0;
+    while (count < LAUNCH_WORDS && program[count] != NULL)
+        words[count] = (char *)(uintptr_t)program[count], count++;
+    words[count] = (char *)(uintptr_t)command;
+    words[count + 1] = fd_text;
     *out = (struct launch_process){.pidfd = -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return error_set(e, PAWL_IO, errno, "no control channel for a %s", command);
+    sigset_t mask = held_back(command);
     pid_t parent = getpid(), pid = fork();
-    if (pid == 0) become(l->program, command, ends[1], parent);
+    if (pid == 0) become(words, &mask, ends[1], output, parent);
     int err = errno;
     close(ends[1]);
     if (pid < 0) {

@@ -2,6 +2,7 @@
  *   launch.c        a call: set up, run, digest, reports
  *   launch_fleet.c  processes and the loop around them
  *   launch_process.c how one is started
+ *   launch_describe.c what an engine of the user's consists of
  *   launch_relay.c  the coordinator's process, and the frames between it and the workers
  *   launch_places.c which places are taken: respawn, need, joins, flapping
  *   launch_find.c   the newest durable step
@@ -20,6 +21,7 @@
 #include <sys/types.h>
 
 #include "run/conduct.h"
+#include "run/describe.h"
 #include "run/inject.h"
 #include "run/launch.h"
 #include "run/link.h"
@@ -27,6 +29,10 @@
 #include "run/rundir.h"
 
 #define LAUNCH_NONE UINT32_MAX
+
+/* Words of a program's command line before its command and descriptor, and the module that is Python's. */
+#define LAUNCH_WORDS         3u
+#define LAUNCH_PYTHON_MODULE "pawl.worker"
 
 /* What an epoll event is about; the lower half of its key says which. */
 enum launch_watch {
@@ -113,10 +119,12 @@ struct launch {
     struct rundir dir;
     struct progress *progress;
     struct inject_set injects;
-    char program[4096];
-    struct bytes spec_text;        /* terminated */
-    struct launch_worker *workers; /* [ranks] */
-    uint32_t ranks;                /* places */
+    char program[4096], python[4096];
+    const char *worker[LAUNCH_WORDS], *coordinator[LAUNCH_WORDS]; /* ending with nulls where shorter */
+    struct description described;                                 /* of an engine of the user's */
+    struct bytes spec_text;                                       /* terminated */
+    struct launch_worker *workers;                                /* [ranks] */
+    uint32_t ranks;                                               /* places */
     int epoll_fd, signal_fd;
     struct launch_relay relay;
     struct launch_find *find;
@@ -166,11 +174,17 @@ struct launch {
 };
 
 /* launch_process.c */
-pawl_code fleet_prepare(struct launch *l, struct pawl_error *e); /* program and environment of children */
-pawl_code fleet_spawn(struct launch *l, const char *command, struct launch_process *out,
-                      struct pawl_error *e);
+pawl_code fleet_programs(struct launch *l, struct pawl_error *e); /* what children are, and their libraries */
+void fleet_environment(const struct launch *l);                   /* what else their environment says */
+/* `output`: where it prints; -1: where we do. */
+pawl_code fleet_spawn(const char *const program[LAUNCH_WORDS], const char *command, int output,
+                      struct launch_process *out, struct pawl_error *e);
 void fleet_signal(const struct launch_process *p, int signal); /* nothing when there is no process */
 void fleet_forget(struct launch_process *p);                   /* closes its descriptors */
+
+/* launch_describe.c: nothing where the engine is pawl's own */
+pawl_code describe_engine(struct launch *l, struct pawl_error *e); /* nothing is kept yet */
+pawl_code describe_settle(struct launch *l, struct pawl_error *e); /* the step to resume from is known */
 
 /* launch_fleet.c */
 pawl_code fleet_init(struct launch *l, struct pawl_error *e);

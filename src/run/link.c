@@ -96,7 +96,7 @@ void link_encode(const struct link_frame *f, struct bytes *out) {
     if (fields & F_CODE) bytes_put_u32(out, (uint32_t)f->code);
     if (fields & F_TEXT) bytes_put_string(out, f->text);
     if (fields & F_NOTE) put_note(out, &f->note);
-    if (fields & F_DATA) bytes_put_u64(out, f->data_bytes), bytes_put(out, f->data, f->data_bytes);
+    if (fields & F_DATA) bytes_put_blob(out, f->data, f->data_bytes);
 }
 
 static void take_action(struct reader *r, struct coord_action *a) {
@@ -154,14 +154,6 @@ static bool take_list(struct reader *r, struct link_frame *f) {
     return true;
 }
 
-static void take_data(struct reader *r, struct link_frame *f) {
-    uint64_t size = reader_u64(r);
-    if (size > r->size)
-        r->failed = true;
-    else
-        f->data = reader_take(r, size), f->data_bytes = size;
-}
-
 pawl_code link_decode(const void *data, size_t size, struct link_frame *f, struct pawl_error *e) {
     *f = (struct link_frame){.text = ""};
     struct reader r = reader_of(data, size);
@@ -182,7 +174,7 @@ pawl_code link_decode(const void *data, size_t size, struct link_frame *f, struc
     if (fields & F_CODE) f->code = (pawl_code)reader_u32_below(&r, PAWL_INTERNAL + 1);
     if (fields & F_TEXT) f->text = reader_string(&r);
     if (fields & F_NOTE) take_note(&r, &f->note);
-    if (fields & F_DATA) take_data(&r, f);
+    if (fields & F_DATA) f->data = reader_blob(&r, &f->data_bytes);
     if (memory && reader_done(&r)) return PAWL_OK;
     link_frame_close(f);
     return memory ? error_set(e, PAWL_FORMAT, 0, "malformed link frame of kind %u", kind)

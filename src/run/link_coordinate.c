@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "run/inject_self.h"
 #include "run/link.h"
+#include "run/notice.h"
 
 /* Deadlines are judged at ticks: a twentieth of the shortest of them, within bounds that keep a coordinator
  * of hundreds of workers idle and one of a test quick. */
@@ -246,9 +247,7 @@ static void say_end(struct coordinator *c, pawl_code code, const char *why) {
 
 int link_coordinate(int fd) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGINT, SIG_IGN); /* of a terminal's whole group: the launcher answers */
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGUSR1, SIG_IGN);
+    for (size_t i = 0; i < NOTICE_COUNT; i++) signal(notice_signals[i], SIG_IGN); /* the launcher answers */
     struct coordinator c = {0};
     struct pawl_error e = {0};
     pawl_code code = channel_open_fd(fd, &c.link, &e);

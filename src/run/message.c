@@ -50,14 +50,16 @@ static const uint32_t kind_fields[MESSAGE_KIND_END] = {
     [MESSAGE_SUSPECT] = F_PEER,
     [MESSAGE_LEAVING] = 0,
     [MESSAGE_MEASURED] = F_CHUNK | F_DATA,
+    [MESSAGE_DESCRIBE] = F_TEXT,
+    [MESSAGE_DESCRIBED] = F_DATA,
 };
 
-static void put_report(struct bytes *out, const struct coord_report *r) {
-    bytes_put_u64(out, r->iteration);
-    bytes_put_f64(out, r->norm2);
-    bytes_put_i64(out, r->loss);
-    bytes_put_u64(out, r->nonfinite);
-    bytes_put_u64(out, r->overflow);
+void message_put_report(struct bytes *out, const struct coord_report *report) {
+    bytes_put_u64(out, report->iteration);
+    bytes_put_f64(out, report->norm2);
+    bytes_put_i64(out, report->loss);
+    bytes_put_u64(out, report->nonfinite);
+    bytes_put_u64(out, report->overflow);
 }
 
 static void put_verdict(struct bytes *out, const struct message *m) {
@@ -96,11 +98,11 @@ void message_encode(const struct message *m, struct bytes *out) {
     if (fields & F_BUSY) put_busy(out, m);
     if (fields & F_AT) put_at(out, &m->at);
     if (fields & F_PART) bytes_put_u32(out, m->part), bytes_put_u32(out, m->parts);
-    if (fields & F_REPORT) put_report(out, &m->report);
+    if (fields & F_REPORT) message_put_report(out, &m->report);
     if (fields & F_CODE) bytes_put_u32(out, (uint32_t)m->code);
     if (fields & F_WRITTEN) bytes_put_u64(out, m->bytes), bytes_put_i64(out, m->write_ns);
     if (fields & F_TEXT) bytes_put_string(out, m->text);
-    if (fields & F_DATA) bytes_put_u64(out, m->data_bytes), bytes_put(out, m->data, m->data_bytes);
+    if (fields & F_DATA) bytes_put_blob(out, m->data, m->data_bytes);
 }
 
 static void take_verdict(struct reader *r, struct message *m) {
@@ -129,7 +131,7 @@ static void take_at(struct reader *r, struct message_at *at) {
     at->microbatch = reader_u32(r);
 }
 
-static void take_report(struct reader *r, struct coord_report *report) {
+void message_take_report(struct reader *r, struct coord_report *report) {
     report->iteration = reader_u64(r);
     report->norm2 = reader_f64(r);
     report->loss = reader_i64(r);
@@ -141,13 +143,7 @@ static void take_tail(struct reader *r, uint32_t fields, struct message *m) {
     if (fields & F_CODE) m->code = (pawl_code)reader_u32_below(r, PAWL_INTERNAL + 1);
     if (fields & F_WRITTEN) m->bytes = reader_u64(r), m->write_ns = reader_i64(r);
     if (fields & F_TEXT) m->text = reader_string(r);
-    if (fields & F_DATA) {
-        uint64_t size = reader_u64(r);
-        if (size > r->size)
-            r->failed = true;
-        else
-            m->data = reader_take(r, size), m->data_bytes = size;
-    }
+    if (fields & F_DATA) m->data = reader_blob(r, &m->data_bytes);
 }
 
 pawl_code message_decode(const void *data, size_t size, struct message *m, struct pawl_error *e) {
@@ -171,7 +167,7 @@ pawl_code message_decode(const void *data, size_t size, struct message *m, struc
     if (fields & F_BUSY) take_busy(&r, m);
     if (fields & F_AT) take_at(&r, &m->at);
     if (fields & F_PART) m->part = reader_u32(&r), m->parts = reader_u32(&r);
-    if (fields & F_REPORT) take_report(&r, &m->report);
+    if (fields & F_REPORT) message_take_report(&r, &m->report);
     take_tail(&r, fields, m);
     if (!reader_done(&r)) return error_set(e, PAWL_FORMAT, 0, "malformed control message of kind %u", kind);
     return PAWL_OK;

@@ -42,6 +42,9 @@ enum message_kind {
     MESSAGE_SUSPECT,  /* peer */
     MESSAGE_LEAVING,  /* told to end (SIGTERM): wants to go without loss */
     MESSAGE_MEASURED, /* chunk, data = measure_report: now and then, and at the last version */
+    /* to and from a program that describes its engine, which answers with FAILED otherwise */
+    MESSAGE_DESCRIBE,  /* text = spec */
+    MESSAGE_DESCRIBED, /* data = JSON (run/describe.h) */
     MESSAGE_KIND_END
 };
 
@@ -77,11 +80,17 @@ void message_encode(const struct message *m, struct bytes *out); /* without the 
 /* `text` and `data` of the result point into `data` (text is checked to be terminated there). */
 pawl_code message_decode(const void *data, size_t size, struct message *m, struct pawl_error *e);
 
+/* A report as REDUCED and FENCED carry it. */
+void message_put_report(struct bytes *out, const struct coord_report *report);
+void message_take_report(struct reader *r, struct coord_report *report);
+
 struct channel;
 /* Takes over a connected stream socket, made non-blocking. */
 pawl_code channel_open_fd(int fd, struct channel **out, struct pawl_error *e);
 /* Two ends in this process; closing one closes the other for receiving after what was sent. */
 pawl_code channel_open_pair(struct channel *out[2], struct pawl_error *e);
+/* Longer frames are FORMAT from here on (MESSAGE_BYTES_MAX before); no more is held of what comes. */
+void channel_limit(struct channel *c, uint32_t bytes_max);
 void channel_close(struct channel *c);   /* accepts null */
 int channel_fd(const struct channel *c); /* -1 for a pair */
 /* Queue a frame and write what the socket takes; PEER_LOST when the other end is gone. */

@@ -40,6 +40,7 @@ static_assert(sizeof(enum spec_engine) == sizeof(uint32_t), "choices are stored 
 #define BOTH             (SPEC_INPUT | SPEC_IDENTITY)
 #define GPT              SPEC_GPT
 #define EMULATED         SPEC_EMULATED
+#define TORCH            SPEC_TORCH
 
 #define WHOLE(type, s, k, initial, low, high, uses, help)                                                    \
     { #s, #k, type, AT(spec.s.k), initial, low, high, 0, 0, uses, help }
@@ -53,6 +54,8 @@ const struct spec_section spec_sections[] = {
     {"model", "The shape of the GPT, and what it starts from."},
     {"data", "What the GPT learns from."},
     {"emulated", "The emulated device: takes the time that a profile says, computes next to nothing."},
+    {"torch", "Stages computed by code of your own: PyTorch modules, or another program's "
+              "([engines.md](engines.md))."},
     {"parallel", "How the work is laid out: pipelines x stages worker processes."},
     {"optimizer", "AdamW and its learning rate."},
     {"save", "When and how much of the state is made durable."},
@@ -69,7 +72,8 @@ const struct spec_field spec_fields[] = {
     WHOLE(SPEC_U64, run, steps, "1000", 1, SPEC_STEPS_MAX, INPUT,
           "Optimizer steps of the whole run, earlier calls included."),
     WHOLE(SPEC_U64, run, seed, "1", 0, UINT64_MAX, BOTH, "Decides initial weights, data order and dropout."),
-    OTHER(SPEC_ENGINE, run, engine, "gpt", BOTH, "What computes: a GPT in C, or the emulated device."),
+    OTHER(SPEC_ENGINE, run, engine, "gpt", BOTH,
+          "What computes: a GPT in C, the emulated device, or code of your own."),
 
     WHOLE(SPEC_U32, model, layers, NULL, 1, 100000, BOTH | GPT, "Transformer blocks."),
     WHOLE(SPEC_U32, model, heads, NULL, 1, 65536, BOTH | GPT, "Attention heads; divide the width."),
@@ -97,12 +101,21 @@ const struct spec_field spec_fields[] = {
     {"emulated", "chunks", SPEC_U32, AT(chunks), NULL, 1, IR_STAGES_MAX, 0, 0, SPEC_IDENTITY | EMULATED,
      "parallel.stages of an emulated run"},
 
+    OTHER(SPEC_TEXT, torch, module, NULL, INPUT | TORCH,
+          "The code: a Python file, or a module by its dotted name. It may be edited between starts, as long "
+          "as its parameters and its optimizer stay."),
+    OTHER(SPEC_TEXT, torch, python, "", INPUT | TORCH,
+          "The interpreter of the workers; empty: the environment's PAWL_PYTHON, else python3."),
+    OTHER(SPEC_TEXT, torch, options, "", BOTH | TORCH, "JSON that the code is given; empty: none."),
+    WHOLE(SPEC_U32, torch, threads, "1", 1, 1024, BOTH | TORCH,
+          "Threads of one operation: the order of its sums, hence the bits, may depend on it."),
+
     WHOLE(SPEC_U32, parallel, pipelines, "1", 1, IR_PIPELINES_MAX, INPUT,
           "Copies of the model that share the batch; all but one may be lost."),
     WHOLE(SPEC_U32, parallel, stages, "1", 1, IR_STAGES_MAX, INPUT, "Parts the layers are cut into."),
     WHOLE(SPEC_U32, parallel, microbatches, "1", 1, IR_MICROBATCHES_MAX, INPUT,
           "Micro-batches of each pipeline in one step."),
-    WHOLE(SPEC_U32, parallel, batch, "1", 1, 65536, BOTH, "Sequences in a micro-batch."),
+    WHOLE(SPEC_U32, parallel, batch, "1", 1, 65536, BOTH, "Sequences (samples) in a micro-batch."),
     OTHER(SPEC_SCHEDULE, parallel, schedule, "pawl", INPUT,
           "Who does what in which order: a policy of `pawl plan`. The result does not depend on it."),
     OTHER(SPEC_BOOL, parallel, barrier, "false", INPUT,
@@ -290,6 +303,38 @@ struct gpt_config spec_gpt(const struct spec *s) {
         .dropout = (float)s->model.dropout,
         .seed = s->run.seed,
     };
+}
+
+/* The name, the value in a spec, the value of an engine. */
+static pawl_code take_value(struct spec *spec, const char *key, double value, struct pawl_error *e) {
+    const struct spec_field *field;
+    pawl_code code = spec_field_find("optimizer", key, SPEC_INPUT, &field, e);
+    if (code != PAWL_OK) return code;
+    double now, usual = strtod(field->initial, NULL);
+    char *at = (char *)spec + field->offset;
+    memcpy(&now, at, sizeof now);
+    if (!(value >= field->min && value <= field->max))
+        return error_set(e, PAWL_SPEC, 0,
+                         "the optimizer of torch.module has %s %g: wanted a number from %g to %g", key, value,
+                         field->min, field->max);
+    bool is_usual = !(now < usual) && !(now > usual), is_equal = !(now < value) && !(now > value);
+    if (!is_usual && !is_equal)
+        return error_set(e, PAWL_SPEC, 0,
+                         "optimizer.%s is %g, but %g in the optimizer of torch.module: leave it out here, or "
+                         "give both the same value",
+                         key, now, value);
+    memcpy(at, &value, sizeof value);
+    return PAWL_OK;
+}
+
+pawl_code spec_take_optimizer(struct spec *spec, const struct pawl_engine_optimizer *o,
+                              struct pawl_error *e) {
+    pawl_code code = take_value(spec, "lr", o->lr, e);
+    if (code == PAWL_OK) code = take_value(spec, "beta1", o->beta1, e);
+    if (code == PAWL_OK) code = take_value(spec, "beta2", o->beta2, e);
+    if (code == PAWL_OK) code = take_value(spec, "eps", o->eps, e);
+    if (code == PAWL_OK) code = take_value(spec, "weight_decay", o->weight_decay, e);
+    return code == PAWL_OK ? spec_check_optimizer(spec, e) : code;
 }
 
 struct adamw_config spec_adamw(const struct spec *s) {

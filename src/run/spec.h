@@ -1,7 +1,8 @@
 /* The specification of a run: a YAML file, with overrides, checked as a whole before any process starts.
  *
  * Two levels: section, key. Every key has a default except run.dir and what the engine needs: data.path and
- * the sizes of the model for gpt, emulated.profile for emulated. Keys of the other engine are ignored.
+ * the sizes of the model for gpt, emulated.profile for emulated, torch.module for torch. Keys of the other
+ * engines are ignored.
  * Unknown sections and keys, duplicates, wrong types, values out of range and sets that do not fit
  * together (stages > layers, unreadable text, ...) are SPEC errors of one line that name the field
  * ("parallel.stages"), what it says, and the fix. Relative paths are relative to the working folder.
@@ -20,11 +21,14 @@
 #include "model/adamw.h"
 #include "model/data.h"
 #include "model/gpt.h"
+#include <pawl/engine.h>
 #include <pawl/plan.h>
 
 #define SPEC_TEXT_MAX 1024 /* longest path or name */
 
-enum spec_engine { SPEC_ENGINE_GPT, SPEC_ENGINE_EMULATED, SPEC_ENGINE_COUNT };
+#define SPEC_OPTIONS_MAX 4096 /* of torch.options */
+
+enum spec_engine { SPEC_ENGINE_GPT, SPEC_ENGINE_EMULATED, SPEC_ENGINE_TORCH, SPEC_ENGINE_COUNT };
 const char *spec_engine_name(enum spec_engine engine); /* "gpt" */
 
 struct spec {
@@ -39,6 +43,12 @@ struct spec {
         double unit_s;       /* seconds of the profile's unit; 0: as it says, and nothing if it does not */
         uint32_t parameters; /* floats of a chunk */
     } emulated;
+    struct {
+        char module[SPEC_TEXT_MAX]; /* a file, or a dotted name */
+        char python[SPEC_TEXT_MAX]; /* the interpreter; empty: PAWL_PYTHON, else python3 */
+        char options[SPEC_OPTIONS_MAX];
+        uint32_t threads; /* of one operation */
+    } torch;
     struct {
         uint32_t layers, heads, width, context, vocabulary;
         bool tied;
@@ -91,6 +101,9 @@ pawl_code spec_load(const char *path, const char *const *sets, uint32_t set_coun
                     struct pawl_error *e);
 pawl_code spec_parse(const char *text, size_t size, const char *name, struct spec *out, struct pawl_error *e);
 pawl_code spec_set(struct spec *spec, const char *assignment, struct pawl_error *e);
+/* The optimizer of an engine goes before the spec's: its values are put into *spec. SPEC, naming both: the
+ * spec has another one that is not the default; or a value is out of range. */
+pawl_code spec_take_optimizer(struct spec *spec, const struct pawl_engine_optimizer *o, struct pawl_error *e);
 /* Every rule that spans fields, and that the text and start weights can be read. */
 pawl_code spec_check(const struct spec *spec, struct pawl_error *e);
 
@@ -122,7 +135,7 @@ const char *spec_plan_profile(const struct spec *s);
 int64_t spec_stall_ns(const struct spec *s, enum coord_work work);
 /* Every limit and count of the coordinator that follows from the spec; not what recovery knows. */
 void spec_coord_config(const struct spec *s, struct coord_config *out);
-/* Tokens of a step; a sequence of an emulated run counts as one. */
+/* Tokens of a step; a sequence of an engine without tokens counts as one. */
 static inline uint64_t spec_tokens(const struct spec *s) {
     return spec_contributions(s) * s->parallel.batch *
            (s->run.engine == SPEC_ENGINE_GPT ? s->model.context : 1);

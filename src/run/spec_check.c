@@ -3,6 +3,7 @@
  * They run before any process starts, so that a slip costs a second and one line. Every message names the
  * field, what it is, and what to write instead. What only the running system can tell (a full disk, a
  * transport that UCX does not know) is left to it. Tested in tests/unit/run_spec_test.c. */
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -106,7 +107,7 @@ static pawl_code check_samples(const struct spec *s, struct pawl_error *e) {
                      s->parallel.batch);
 }
 
-static pawl_code check_optimizer(const struct spec *s, struct pawl_error *e) {
+pawl_code spec_check_optimizer(const struct spec *s, struct pawl_error *e) {
     if (s->optimizer.lr_min > s->optimizer.lr)
         return error_set(e, PAWL_SPEC, 0, "optimizer.lr_min is %g but optimizer.lr is %g: use at most %g",
                          s->optimizer.lr_min, s->optimizer.lr, s->optimizer.lr);
@@ -243,13 +244,35 @@ static pawl_code check_data(const struct spec *s, struct pawl_error *e) {
                      inner.text, data_format_name(s->data.format), s->model.context);
 }
 
+static bool is_json(const char *text) {
+    const char *end = NULL;
+    cJSON *json = cJSON_ParseWithOpts(text, &end, true);
+    bool good = json != NULL;
+    cJSON_Delete(json);
+    return good;
+}
+
+static pawl_code check_torch(const struct spec *s, struct pawl_error *e) {
+    const char *module = s->torch.module, *suffix = strrchr(module, '.');
+    bool is_file = suffix != NULL && strcmp(suffix, ".py") == 0;
+    if (is_file && faccessat(AT_FDCWD, module, R_OK, AT_EACCESS) != 0)
+        return error_set(e, PAWL_SPEC, errno,
+                         "torch.module is \"%s\": name a Python file that can be read, or a module by its "
+                         "dotted name",
+                         module);
+    if (s->torch.options[0] == 0 || is_json(s->torch.options)) return PAWL_OK;
+    return error_set(e, PAWL_SPEC, 0,
+                     "torch.options is %.200s: write JSON in single quotes, as '{\"width\": 64}', or nothing",
+                     s->torch.options);
+}
+
 pawl_code spec_check(const struct spec *s, struct pawl_error *e) {
     bool gpt = s->run.engine == SPEC_ENGINE_GPT;
     pawl_code code = check_values(s, e);
     if (code == PAWL_OK && gpt) code = check_model(s, e);
     if (code == PAWL_OK) code = check_workers(s, e);
     if (code == PAWL_OK) code = check_samples(s, e);
-    if (code == PAWL_OK) code = check_optimizer(s, e);
+    if (code == PAWL_OK) code = spec_check_optimizer(s, e);
     if (code == PAWL_OK) code = check_times(s, e);
     if (code == PAWL_OK) code = check_transport(s, e);
     if (code == PAWL_OK) code = check_folder("run.dir", s->run.dir, e);
@@ -263,5 +286,6 @@ pawl_code spec_check(const struct spec *s, struct pawl_error *e) {
     if (code == PAWL_OK) code = spec_check_plan(s, e);
     if (code == PAWL_OK && gpt) code = check_weights(s, e);
     if (code == PAWL_OK && gpt) code = check_data(s, e);
+    if (code == PAWL_OK && s->run.engine == SPEC_ENGINE_TORCH) code = check_torch(s, e);
     return code;
 }

@@ -24,8 +24,9 @@ enum spec_use {
     SPEC_INPUT = 1,
     SPEC_IDENTITY = 2,
     SPEC_GPT = 4,
-    SPEC_EMULATED = 8
-}; /* 4, 8: of this engine */
+    SPEC_EMULATED = 8,
+    SPEC_TORCH = 16
+}; /* 4, 8, 16: of this engine */
 
 #define SPEC_DIGEST_SIZE 17 /* 16 hexadecimal digits and a 0 */
 
@@ -80,6 +81,8 @@ void spec_field_print(const struct spec_field *field, const void *base, struct b
 pawl_code spec_check_plan(const struct spec *s, struct pawl_error *e);
 void spec_field_rule(const struct spec_field *field, char *out, size_t size);
 bool spec_field_missing(const struct spec_field *field, const void *base);
+/* Rules of the learning rate alone, when an engine has given it. */
+pawl_code spec_check_optimizer(const struct spec *s, struct pawl_error *e);
 /* Whether the engine of the spec has this field. */
 bool spec_field_applies(const struct spec_field *field, const struct spec *spec);
 

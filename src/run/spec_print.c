@@ -129,6 +129,7 @@ static void help_field(const struct spec_field *field, struct bytes *out) {
         bytes_printf(out, "must be given%s",
                      (field->uses & SPEC_GPT) != 0        ? " for the engine gpt"
                      : (field->uses & SPEC_EMULATED) != 0 ? " for the engine emulated"
+                     : (field->uses & SPEC_TORCH) != 0    ? " for the engine torch"
                                                           : "");
     else
         bytes_printf(out, "default `%s`", field->initial[0] == 0 ? "\"\"" : field->initial);
@@ -144,10 +145,11 @@ void spec_help(struct bytes *out) {
         "must not change the fields marked *fixed*, nor the product of `parallel.pipelines` and\n"
         "`parallel.microbatches`, nor the content of the file at `data.path`, nor `parallel.stages` of an\n"
         "emulated run: they decide the bits of the weights.\n\n"
-        "What belongs to one engine (`model`, `data`: gpt; `emulated`) is ignored with the other. The "
-        "limits\n"
-        "of time keep an order: `timeout_s` < `stall_s` <= `load_s`, `save_s`, `compile_s`, `eval_s`; a set\n"
-        "that does not is refused.\n");
+        "What belongs to one engine (`model`, `data`: gpt; `emulated`; `torch`) is ignored with another. An\n"
+        "engine of your own may bring an optimizer ([engines.md](engines.md)): its values are then those of\n"
+        "the run, and a value here that is neither the same nor the default is refused.\n\n"
+        "The limits of time keep an order: `timeout_s` < `stall_s` <= `load_s`, `save_s`, `compile_s`,\n"
+        "`eval_s`; a set that does not is refused.\n");
     for (uint32_t s = 0; s < spec_section_count; s++) {
         bytes_printf(out, "\n## %s\n\n%s\n\n", spec_sections[s].name, spec_sections[s].help);
         for (uint32_t i = 0; i < spec_field_count; i++) {

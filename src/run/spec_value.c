@@ -75,7 +75,7 @@ static const enum pawl_policy schedules[] = {
 };
 
 const char *spec_engine_name(enum spec_engine engine) {
-    static const char *const names[SPEC_ENGINE_COUNT] = {"gpt", "emulated"};
+    static const char *const names[SPEC_ENGINE_COUNT] = {"gpt", "emulated", "torch"};
     return (unsigned)engine < SPEC_ENGINE_COUNT ? names[engine] : "?";
 }
 
@@ -243,5 +243,6 @@ bool spec_field_missing(const struct spec_field *field, const void *base) {
 bool spec_field_applies(const struct spec_field *field, const struct spec *spec) {
     if ((field->uses & SPEC_GPT) != 0) return spec->run.engine == SPEC_ENGINE_GPT;
     if ((field->uses & SPEC_EMULATED) != 0) return spec->run.engine == SPEC_ENGINE_EMULATED;
+    if ((field->uses & SPEC_TORCH) != 0) return spec->run.engine == SPEC_ENGINE_TORCH;
     return true;
 }

@@ -41,8 +41,11 @@ static void list(const struct worker *w, struct fenced *f) {
 }
 
 static pawl_code answer(struct worker *w, struct pawl_error *e) {
-    struct fenced f = {
-        .has_durable = w->has_durable, .durable = w->durable, .optimistic = w->optimistic, .shift = w->shift};
+    struct fenced f = {.has_durable = w->has_durable,
+                       .durable = w->durable,
+                       .incarnation = w->incarnation,
+                       .optimistic = w->optimistic,
+                       .shift = w->shift};
     struct bytes data = {0};
     f.pairs = calloc((size_t)w->holding_count + 1, sizeof *f.pairs);
     f.saves = calloc((size_t)w->save_count + 1, sizeof *f.saves);

@@ -24,9 +24,7 @@ static pawl_code check_sizes(const struct worker *w, const struct go *g, struct 
 static pawl_code take_go(struct worker *w, const struct message *m, struct go *g, struct pawl_error *e) {
     pawl_code code = go_decode(m->data, m->data_bytes, g, e);
     if (code == PAWL_OK) code = check_sizes(w, g, e);
-    if (code == PAWL_OK)
-        code = g->done == NULL ? ir_check(g->plan, NULL, NULL, e)
-                               : ir_check_rest(g->plan, NULL, g->done, NULL, e); /* the whole plan too */
+    if (code == PAWL_OK) code = ir_check_rest(g->plan, NULL, g->done, NULL, e); /* the whole plan too */
     if (code == PAWL_OK) code = exec_runs(g->plan, e);
     return code;
 }

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "net/net.h"
+#include "run/notice.h"
 #include "run/rundir.h"
 #include "run/worker.h"
 #include "run/worker_stack.h"
@@ -38,9 +39,15 @@ struct heart {
 
 static _Atomic bool told_to_end;
 
-static void on_term(int signal) {
+static void on_notice(int signal) {
     (void)signal;
     told_to_end = true;
+}
+
+/* Sent while the process started, and held back by whoever started it. */
+static void take_held_signals(void) {
+    sigset_t set = notice_set();
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 /* Who is asked for its stacks waits for every thread's answer: the heart has the time, the main thread has
@@ -126,13 +133,20 @@ static pawl_code work(struct worker *w, struct channel *channel, struct net *net
     return PAWL_OK;
 }
 
+static void listen_to_notices(void) {
+    for (size_t i = 0; i < NOTICE_COUNT; i++) {
+        /* A signal to the whole group (Ctrl-C) is the launcher's to answer: it tells its workers what to do.
+         */
+        bool of_group = notice_signals[i] == SIGINT;
+        struct sigaction action = {.sa_handler = of_group ? SIG_IGN : on_notice, .sa_flags = SA_RESTART};
+        sigaction(notice_signals[i], &action, NULL);
+    }
+}
+
 int worker_main(int fd) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no orphans, whatever kills the launcher */
-    /* A signal to the whole group (Ctrl-C) is the launcher's to answer: it tells its workers what to do. */
-    signal(SIGINT, SIG_IGN);
-    struct sigaction leave = {.sa_handler = on_term, .sa_flags = SA_RESTART};
-    sigaction(SIGTERM, &leave, NULL);
-    sigaction(SIGUSR1, &leave, NULL); /* batch systems' notice ahead of it */
+    listen_to_notices();
+    take_held_signals();
     worker_stack_install();
     let_stacks_be_asked(false); /* in no thread but the heart */
     struct channel *channel = NULL;

@@ -36,10 +36,14 @@ static pawl_code reopen(struct worker *w, struct pawl_error *e) {
  * go on must keep newer parts, which a process before it may have written: they count in saves that are not
  * durable yet. */
 pawl_code worker_enter_ckpt(struct worker *w, struct pawl_error *e) {
-    if (w->entered && !w->go.restore) return PAWL_OK;
-    pawl_code code = w->entered ? reopen(w, e) : PAWL_OK;
+    bool entered = w->incarnation != 0;
+    if (entered && !w->go.restore && w->go.incarnation != w->incarnation)
+        return error_set(e, PAWL_INTERNAL, 0, "told to go on in incarnation %llu, it saves for %llu",
+                         (unsigned long long)w->go.incarnation, (unsigned long long)w->incarnation);
+    if (entered && !w->go.restore) return PAWL_OK;
+    pawl_code code = entered ? reopen(w, e) : PAWL_OK;
     if (code != PAWL_OK) return code;
-    w->entered = true;
+    w->incarnation = w->go.incarnation;
     w->has_durable = w->go.durable > 0;
     w->durable = w->go.durable;
     ckpt_enter(w->ckpt, w->go.incarnation, w->go.restore ? w->go.version : 0);

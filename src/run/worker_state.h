@@ -61,7 +61,7 @@ struct worker {
     int32_t shift;
     struct store *own_store;
     struct ckpt *ckpt;
-    bool entered; /* it has been told what it saves for: by the first GO */
+    uint64_t incarnation; /* that it saves for: of its first GO, or of one that restores; 0: none yet */
     struct worker_save *saves;
     uint32_t save_count, save_room;
     uint64_t save_tag;

@@ -12,11 +12,17 @@
 #define MEASURED_FIRST 4u
 #define MEASURED_EVERY 32u
 
+/* What a micro-batch keeps where it is computed again: the first stage's own input comes from nobody, and
+ * counts like what it gives (0 would mean that it is not known). */
+static uint64_t input_bytes(const struct stage *stage) {
+    return stage->input_bytes > 0 ? stage->input_bytes : stage->output_bytes;
+}
+
 static pawl_code send_measured(struct worker *w, const struct holding *h, struct pawl_error *e) {
     struct measure_report r = {
         .state_bytes = h->base->bytes + holding_sums_bytes(h) + h->stage->param_count * sizeof *h->grad,
         .activation_bytes = h->stage->slot_bytes,
-        .input_bytes = h->stage->activation_bytes,
+        .input_bytes = input_bytes(h->stage),
         .peak_microbatches = w->exec.peak,
     };
     struct bytes data = {0};

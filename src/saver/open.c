@@ -209,7 +209,7 @@ static pawl_code check_fresh(const struct pawl_ckpt *c, struct pawl_error *e) {
 
 pawl_code saver_engine(struct pawl_ckpt *c, uint64_t resume_step, uint32_t in_flight, struct pawl_error *e) {
     if (c->engine != NULL && c->engine_resume == resume_step && c->engine_in_flight == in_flight &&
-        c->engine_anew == c->anew)
+        c->engine_anew == c->anew && c->engine_staging_bytes == c->options.staging_bytes)
         return PAWL_OK;
     const struct pawl_ckpt_options *o = &c->options;
     struct ckpt_config config = {.incarnation = c->incarnation,
@@ -228,13 +228,19 @@ pawl_code saver_engine(struct pawl_ckpt *c, uint64_t resume_step, uint32_t in_fl
     c->engine_resume = resume_step;
     c->engine_in_flight = in_flight;
     c->engine_anew = c->anew;
+    c->engine_staging_bytes = o->staging_bytes;
     if (code == PAWL_OK) ckpt_staging(c->engine, &c->status.staging_bytes, &c->status.staging_used_bytes);
     return code;
 }
 
-pawl_code saver_widen(struct pawl_ckpt *c, uint32_t copies, struct pawl_error *e) {
+pawl_code saver_widen(struct pawl_ckpt *c, uint32_t copies, uint64_t staging_bytes, struct pawl_error *e) {
     uint32_t wanted = c->options.in_flight * copies;
+    uint64_t before = c->options.staging_bytes;
     if (wanted > CKPT_IN_FLIGHT_MAX) wanted = CKPT_IN_FLIGHT_MAX;
+    if (staging_bytes > c->status.staging_bytes) c->options.staging_bytes = staging_bytes;
+    pawl_code code = saver_engine(c, c->engine_resume, wanted, e);
+    if (code != PAWL_MEMORY || c->options.staging_bytes == before) return code;
+    c->options.staging_bytes = before;
     return saver_engine(c, c->engine_resume, wanted, e);
 }
 

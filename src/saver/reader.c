@@ -162,6 +162,13 @@ static pawl_code check_index(const struct pawl_ckpt_reader *r, uint32_t index, s
                      ckpt_set_count(r->set));
 }
 
+pawl_code pawl_ckpt_reader_pass_over(struct pawl_ckpt_reader *r, uint32_t index, struct pawl_error *e) {
+    pawl_code code = check_index(r, index, e);
+    if (code != PAWL_OK) return code;
+    const struct ckpt_step *s = ckpt_set_at(r->set, index);
+    return ckpt_marks_add(&r->marks, (struct ckpt_mark){s->step, s->incarnation}, e);
+}
+
 pawl_code pawl_ckpt_reader_read(struct pawl_ckpt_reader *r, uint32_t index, const struct pawl_tensor *tensors,
                                 uint32_t count, struct pawl_error *e) {
     pawl_code code = check_index(r, index, e);

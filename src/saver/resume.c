@@ -214,28 +214,100 @@ static pawl_code read_stored(struct pawl_ckpt *c, const struct pawl_ckpt_state *
     return code;
 }
 
+/* From here on the caller saves; `step` may be overwritten once all ranks are here. */
+static pawl_code settle(struct pawl_ckpt *c, uint64_t step, struct pawl_error *e) {
+    pawl_code code = saver_engine(c, step, c->engine_in_flight, e);
+    if (code == PAWL_OK) code = group_arrive(c->group, e);
+    if (code != PAWL_OK) return code;
+    c->settled = true;
+    c->resumed_step = step;
+    pthread_mutex_lock(&c->mutex);
+    c->status.durable_step = step;
+    if (step != 0) c->durable_ns = clock_now_ns();
+    pthread_mutex_unlock(&c->mutex);
+    return PAWL_OK;
+}
+
+static pawl_code check_unsettled(const struct pawl_ckpt *c, const char *what, struct pawl_error *e) {
+    if (!c->settled && !c->has_thread) return PAWL_OK;
+    return error_set(e, PAWL_ARGUMENT, 0, "%s: only once, before the first save", what);
+}
+
+/* Nothing is stored; was there anything once? */
+static pawl_code check_no_loss(const struct pawl_ckpt *c, struct pawl_error *e) {
+    if (c->stored_step != 0 || c->loss.code == PAWL_OK) return PAWL_OK;
+    if (e != NULL) *e = c->loss;
+    return c->loss.code;
+}
+
 pawl_code pawl_ckpt_resume(struct pawl_ckpt *c, struct pawl_ckpt_state *state, uint64_t *step,
                            struct pawl_error *e) {
     *step = 0;
     if (state == NULL || state->owner != c)
         return error_set(e, PAWL_ARGUMENT, 0, "resume: the state was not declared here");
-    if (c->settled || c->has_thread)
-        return error_set(e, PAWL_ARGUMENT, 0, "resume: only once, before the first save");
-    if (c->stored_step == 0 && c->loss.code != PAWL_OK) {
-        if (e != NULL) *e = c->loss;
-        return c->loss.code;
-    }
-    pawl_code code = c->stored_step == 0 ? PAWL_OK : read_stored(c, state, step, e);
-    if (code == PAWL_OK) code = saver_engine(c, *step, c->engine_in_flight, e);
-    if (code == PAWL_OK) code = group_arrive(c->group, e);
+    pawl_code code = check_unsettled(c, "resume", e);
+    if (code == PAWL_OK) code = check_no_loss(c, e);
+    if (code == PAWL_OK && c->stored_step != 0) code = read_stored(c, state, step, e);
+    return code == PAWL_OK ? settle(c, *step, e) : code;
+}
+
+/* ---- resuming by hand ---- */
+
+static pawl_code check_usable(const struct pawl_ckpt *c, const struct ckpt_set *set, uint64_t step,
+                              uint64_t incarnation, struct pawl_error *e) {
+    struct ckpt_marks marks;
+    pawl_code code = run_marks(&c->run, &marks, e);
     if (code != PAWL_OK) return code;
-    c->settled = true;
-    c->resumed_step = *step;
-    pthread_mutex_lock(&c->mutex);
-    c->status.durable_step = *step;
-    if (*step != 0) c->durable_ns = clock_now_ns();
-    pthread_mutex_unlock(&c->mutex);
-    return PAWL_OK;
+    bool bad = ckpt_marks_bad(&marks, step, incarnation), found = false;
+    ckpt_marks_close(&marks);
+    for (uint32_t i = 0; i < ckpt_set_count(set); i++) {
+        const struct ckpt_step *s = ckpt_set_at(set, i);
+        found = found || (s->complete && s->step == step && s->incarnation == incarnation);
+    }
+    if (found && !bad) return PAWL_OK;
+    return error_set(e, PAWL_NOT_FOUND, 0, "%.500s: step %" PRIu64 " of start %" PRIu64 " is %s",
+                     c->options.path, step, incarnation,
+                     found ? "marked bad" : "not stored, or not complete");
+}
+
+static pawl_code check_stored(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation,
+                              struct pawl_error *e) {
+    struct saver_stores stores;
+    struct ckpt_set *set = NULL;
+    pawl_code code = c->disk.open_all(c->disk.context, &stores, e);
+    if (code != PAWL_OK) return code;
+    struct ckpt_set_options options = {.run_id = c->run.id, .unchecked = c->options.unchecked};
+    code = ckpt_set_open_with(stores.stores, stores.count, &options, &set, e);
+    if (code == PAWL_OK) tell_problems(c, set);
+    if (code == PAWL_OK) code = check_usable(c, set, step, incarnation, e);
+    ckpt_set_close(set);
+    saver_stores_close(&stores);
+    return code;
+}
+
+pawl_code pawl_ckpt_resume_from(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation,
+                                struct pawl_error *e) {
+    pawl_code code = check_unsettled(c, "resume", e);
+    if (code == PAWL_OK && step == 0) code = check_no_loss(c, e);
+    if (code == PAWL_OK && step == 0 && c->stored_step != 0)
+        code =
+            error_set(e, PAWL_ARGUMENT, 0,
+                      "resume from nothing: step %" PRIu64 " is stored; pawl_ckpt_from_scratch begins anew",
+                      c->stored_step);
+    if (code == PAWL_OK && step != 0) code = check_stored(c, step, incarnation, e);
+    return code == PAWL_OK ? settle(c, step, e) : code;
+}
+
+pawl_code pawl_ckpt_mark_bad(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation, const char *why,
+                             struct pawl_error *e) {
+    pawl_code code = check_unsettled(c, "mark a step bad", e);
+    if (code == PAWL_OK && (step == 0 || incarnation == 0))
+        code = error_set(e, PAWL_ARGUMENT, 0, "mark a step bad: no step and no start has the number 0");
+    if (code != PAWL_OK) return code;
+    struct pawl_error named;
+    error_set(&named, PAWL_CORRUPT, 0, "%s", why != NULL ? why : "");
+    tell_passed_over(c, step, &named);
+    return run_mark_bad(&c->run, step, incarnation, named.text, e);
 }
 
 pawl_code pawl_ckpt_from_scratch(struct pawl_ckpt *c, struct pawl_error *e) {

@@ -132,6 +132,36 @@ static pawl_code make_task(const struct pawl_ckpt_save *s, struct task **out, st
     return code;
 }
 
+/* ---- room in the engine, before its first save ---- */
+
+/* What is lost at both ends: chunks are cut at multiples of their size in the file, which a header begins. */
+#define STAGING_SLACK_CHUNKS 2u
+#define CHUNK_BYTES_USUAL    ((uint64_t)4 << 20) /* the engine's default, and its most */
+
+/* Staging memory that holds this rank's part of the state whole, as far as the options allow that. */
+static uint64_t staging_wanted(const struct pawl_ckpt *c, const struct pawl_ckpt_save *s) {
+    const struct pawl_ckpt_options *o = &c->options;
+    if (s->immutable || o->staging_max_bytes == 0) return 0;
+    uint64_t chunk = o->chunk_bytes > 0 ? o->chunk_bytes : CHUNK_BYTES_USUAL, bytes = 0;
+    for (uint32_t i = 0; i < s->state->count; i++) { /* sizes that the layout has checked */
+        const struct pawl_tensor *t = &s->state->tensors[i];
+        const uint64_t *extent = t->extent != NULL ? t->extent : t->shape;
+        uint64_t bits = pawl_dtype_bits(t->dtype);
+        for (uint32_t d = 0; d < t->rank; d++) bits *= extent[d];
+        bytes += bits / 8;
+    }
+    bytes = bytes / s->replica_count * s->copies + STAGING_SLACK_CHUNKS * chunk;
+    return bytes < o->staging_max_bytes ? bytes : o->staging_max_bytes;
+}
+
+static pawl_code make_ready(struct pawl_ckpt *c, const struct pawl_ckpt_save *s, struct pawl_error *e) {
+    if (c->has_thread) return PAWL_OK;
+    uint64_t staging = staging_wanted(c, s);
+    bool widen = s->copies > 1 || staging > c->status.staging_bytes;
+    pawl_code code = widen ? saver_widen(c, s->copies, staging, e) : PAWL_OK;
+    return code == PAWL_OK ? saver_start(c, e) : code;
+}
+
 /* ---- back-pressure; under the mutex ---- */
 
 static uint32_t undecided_max(const struct pawl_ckpt *c) { return 2 * c->options.in_flight + 2; }
@@ -207,8 +237,7 @@ pawl_code pawl_ckpt_save(struct pawl_ckpt *c, const struct pawl_ckpt_save *wante
     pawl_code code = check_save(c, &save, e);
     if (code == PAWL_OK) code = check_step(c, &save, e);
     if (code == PAWL_OK) code = check_data(&save, e);
-    if (code == PAWL_OK && !c->has_thread && save.copies > 1) code = saver_widen(c, save.copies, e);
-    if (code == PAWL_OK && !c->has_thread) code = saver_start(c, e);
+    if (code == PAWL_OK) code = make_ready(c, &save, e);
     if (code != PAWL_OK) return code;
     pthread_mutex_lock(&c->mutex);
     code = take_pending(c, e);

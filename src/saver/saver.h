@@ -14,7 +14,7 @@
  *   keeper.c   the thread                                   resume.c   restoring, walking back
  *   events.c   the ring, callbacks, status                  reader.c   reading without writing
  *   due.c      cadence                                      tuned.c    what was measured for this folder
- *   strided.c  the strided kind of include/pawl/memory.h
+ *   strided.c, cuda.c  the kinds of include/pawl/memory.h
  *
  * Formats: docs/formats/group.md. Tested in tests/unit/saver_*, tests/crash/saver_*. */
 #ifndef SAVER_SAVER_H
@@ -126,8 +126,8 @@ struct pawl_ckpt {
     struct store *store;
     struct ckpt *engine;
     uint32_t engine_in_flight;
-    uint64_t engine_resume;
-    bool anew, engine_anew; /* from scratch */
+    uint64_t engine_resume, engine_staging_bytes; /* as asked for */
+    bool anew, engine_anew;                       /* from scratch */
     struct group *group;
     uint64_t incarnation;
 
@@ -182,8 +182,8 @@ pawl_code saver_open(const struct pawl_ckpt_options *options, const struct saver
                      struct pawl_ckpt **out, struct pawl_error *e);
 /* (Re)opens the engine: idle, and no thread yet. */
 pawl_code saver_engine(struct pawl_ckpt *c, uint64_t resume_step, uint32_t in_flight, struct pawl_error *e);
-/* Room in the engine for saves of so many copies; idle, and no thread yet. */
-pawl_code saver_widen(struct pawl_ckpt *c, uint32_t copies, struct pawl_error *e);
+/* Room in the engine for saves of so many copies, and of staging memory; idle, and no thread yet. */
+pawl_code saver_widen(struct pawl_ckpt *c, uint32_t copies, uint64_t staging_bytes, struct pawl_error *e);
 pawl_code saver_no_memory(const struct pawl_ckpt *c, struct pawl_error *e);
 
 /* state.c */

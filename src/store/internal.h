@@ -45,6 +45,8 @@ struct store_table {
     void (*file_free)(struct store_file *f);
     pawl_code (*file_size)(struct store_file *f, uint64_t *bytes, struct pawl_error *e);
     pawl_code (*file_truncate)(struct store_file *f, uint64_t bytes, struct pawl_error *e);
+    /* null: there is no page cache */
+    bool (*read_cached)(struct store_file *f, uint64_t offset, void *data, size_t bytes);
     void (*submit)(struct store *s, struct store_op *op);
     void (*progress)(struct store *s);                 /* move what can be moved without waiting */
     void (*wait)(struct store *s, int64_t timeout_ns); /* asleep; until something can finish, or a wake */

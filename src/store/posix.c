@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static pawl_code fail(const struct store *s, const char *name, const char *what, int os_errno,
@@ -131,7 +133,7 @@ pawl_code posix_file_open(struct store *s, const char *name, bool create, uint64
     struct posix_store *p = (struct posix_store *)s;
     struct posix_file *f = calloc(1, p->file_bytes > sizeof *f ? p->file_bytes : sizeof *f);
     if (f == NULL) return error_set(e, PAWL_MEMORY, 0, "%s/%s: no memory", s->path, name);
-    f->fd = -1;
+    f->fd = f->cached_fd = -1;
     if (!store_file_init(&f->base, s, name)) {
         posix_file_free(&f->base);
         return error_set(e, PAWL_MEMORY, 0, "%s/%s: no memory", s->path, name);
@@ -150,8 +152,55 @@ pawl_code posix_file_open(struct store *s, const char *name, bool create, uint64
 void posix_file_free(struct store_file *file) {
     struct posix_file *f = (struct posix_file *)file;
     if (f->fd >= 0) close(f->fd);
+    if (f->cached_fd >= 0) close(f->cached_fd);
     store_file_deinit(&f->base);
     free(f);
+}
+
+/* ---- the page cache ---- */
+
+/* -2 where the name has another file by now. */
+static void open_cached(struct posix_file *f) {
+    struct stat own, other;
+    const struct posix_store *p = (const struct posix_store *)f->base.store;
+    int fd = openat(p->folder_fd, f->base.name, O_RDONLY | OPEN_FLAGS);
+    bool same = fd >= 0 && fstat(f->fd, &own) == 0 && fstat(fd, &other) == 0 && own.st_dev == other.st_dev &&
+                own.st_ino == other.st_ino;
+    if (!same && fd >= 0) close(fd);
+    f->cached_fd = same ? fd : -2;
+}
+
+/* Asking the cache by reading would have the system begin to read what is missing: a mapping tells. Where the
+ * system does not want to tell, it says that all is there, and then the read finds out. */
+static bool is_cached(int fd, uint64_t offset, size_t bytes) {
+    uint8_t here[256]; /* of so many pages at a time */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint64_t begin = offset - offset % page, end = offset + bytes;
+    while (begin < end) {
+        size_t piece = end - begin < page * sizeof here ? (size_t)(end - begin) : page * sizeof here;
+        size_t pages = (piece + page - 1) / page, found = 0;
+        void *map = mmap(NULL, piece, PROT_NONE, MAP_SHARED, fd, (off_t)begin);
+        if (map == MAP_FAILED) return false;
+        bool known = mincore(map, piece, here) == 0;
+        munmap(map, piece);
+        while (known && found < pages && (here[found] & 1) != 0) found++;
+        if (found < pages) return false;
+        begin += piece;
+    }
+    return true;
+}
+
+bool posix_read_cached(struct store_file *file, uint64_t offset, void *data, size_t bytes) {
+    struct posix_file *f = (struct posix_file *)file;
+    if (f->cached_fd == -1) open_cached(f);
+    if (f->cached_fd < 0 || !is_cached(f->cached_fd, offset, bytes)) return false;
+    for (size_t at = 0; at < bytes;) {
+        struct iovec to = {(uint8_t *)data + at, bytes - at};
+        ssize_t got = preadv2(f->cached_fd, &to, 1, (off_t)(offset + at), RWF_NOWAIT);
+        if (got <= 0) return false;
+        at += (size_t)got;
+    }
+    return true;
 }
 
 pawl_code posix_file_size(struct store_file *file, uint64_t *bytes, struct pawl_error *e) {

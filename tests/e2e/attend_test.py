@@ -12,7 +12,7 @@ import subprocess
 import time
 import unittest
 
-from runs import LONG, PAWL, SOURCE, STEPS, TIMEOUT, RunCase
+from runs import PAWL, SOURCE, TIMEOUT, RunCase
 
 OPEN = 100000  # steps: a run that lasts until what is waited for has come, and is then told to end
 
@@ -205,13 +205,18 @@ class Attend(RunCase):
         got = self.end_and_compare(run, folder)
         self.assertEqual((got["leaves"], got["failures"]), (1, 0))
 
-    def test_sigterm_to_a_joined_worker_is_a_leave_and_its_command_ends_well(self):
+    def test_a_notice_to_a_joined_worker_is_a_leave_and_its_command_ends_well(self):
+        for notice in (signal.SIGTERM, signal.SIGUSR1):
+            with self.subTest(notice.name):
+                self.notice_to_joined(notice)
+
+    def notice_to_joined(self, notice):
         spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet", "--inject", "kill:1@3")
         self.await_event(run, folder, "worker_lost")
         joined = self.join(folder)
         self.await_event(run, folder, "joined")
-        joined.send_signal(signal.SIGTERM)
+        joined.send_signal(notice)
         self.assertEqual(joined.wait(TIMEOUT), 0)
         got = self.end_and_compare(run, folder)
         self.assertEqual((got["joins"], got["leaves"], got["failures"]), (1, 1, 1))

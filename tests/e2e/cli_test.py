@@ -40,10 +40,12 @@ class Cli(unittest.TestCase):
 
     def test_little_address_space_keeps_no_command_from_ending(self):
         for mib in (120, 160, 200, 250, 320):
-            limit = mib << 20
+            def limit(size=mib << 20):
+                resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
             for arguments in (["version"], ["plan", "--nosuch"], ["ckpt", "ls", self.folder]):
                 ended = subprocess.run([PAWL, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
-                                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)), check=False)
+                                       preexec_fn=limit, check=False)
                 self.assertLess(ended.returncode, 128, (mib, arguments, ended.stderr))
 
     def refuses(self, code, wanted, *arguments):

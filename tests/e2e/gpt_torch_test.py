@@ -2,7 +2,6 @@
 the same loss, the same gradients and the same weights after AdamW, tied and untied, for several cuts.
 
 Run by ctest with a Python that has torch, transformers, safetensors and numpy; exits 77 when it has not."""
-import json
 import os
 import subprocess
 import sys

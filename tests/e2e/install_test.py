@@ -63,9 +63,14 @@ class Install(unittest.TestCase):
     def test_planner_shows_public_functions_only_and_needs_no_network(self):
         self.check_library("libpawl_plan.so", ["plan.h", "error.h"], 25, r"libuc[psm]|liburing|not found")
 
+    def test_all_of_it_shows_public_functions_only(self):
+        headers = ["train.h", "engine.h", "plan.h", "ckpt.h", "error.h"]
+        self.check_library("libpawl_train.so", headers, 70, r"not found")
+
     def test_no_installed_header_is_left_out_here(self):
         found = {p.name for p in (self.at / "inst/include/pawl").glob("*.h")}
-        self.assertEqual(found, {"ckpt.h", "inspect.h", "tune.h", "tensor.h", "memory.h", "error.h", "plan.h"})
+        self.assertEqual(found, {"ckpt.h", "inspect.h", "tune.h", "tensor.h", "memory.h", "error.h", "plan.h",
+                                 "train.h", "engine.h"})
 
     def test_each_header_stands_alone(self):
         for header in (self.at / "inst/include/pawl").glob("*.h"):
@@ -83,6 +88,11 @@ class Install(unittest.TestCase):
             self.run_here(command, shell=True)
         printed = self.run_here(["./replan", "3", "4", "6", "1:2"])
         self.assertIn(printed, (ROOT / "docs/planning.md").read_text())
+
+    def test_an_engine_from_c_does_as_printed(self):
+        for command in commands_of("docs/engines.md"):
+            printed = self.run_here(command, shell=True)
+        self.assertRegex(printed, r"^step 200, loss 0\.\d+, weights [0-9a-f]{64}$")
 
     def test_resume_ends_with_the_same_number_however_often_it_is_killed(self):
         self.run_here("cc -o resume_k examples/resume.c $(pkg-config --cflags --libs pawl_ckpt)", shell=True)

@@ -63,15 +63,15 @@ static double run_microbatch(struct dump *d) {
     for (uint32_t s = 0; s <= last; s++) {
         struct stage *stage = d->stages[s];
         require(stage->ops->slot_take(stage, 0, 0, &d->slots[s], &e), &e);
-        if (s > 0) memcpy(d->slots[s]->input, d->slots[s - 1]->output, stage->activation_bytes);
-        stage->ops->forward(stage, &d->versions[s], d->slots[s]);
+        if (s > 0) memcpy(d->slots[s]->input, d->slots[s - 1]->output, stage->input_bytes);
+        require(stage->ops->forward(stage, &d->versions[s], d->slots[s], &e), &e);
     }
     for (uint32_t s = last + 1; s-- > 0;) {
         struct stage *stage = d->stages[s];
-        if (s < last) memcpy(d->slots[s]->grad_in, d->slots[s + 1]->grad_out, stage->activation_bytes);
-        stage->ops->input_grad(stage, &d->versions[s], d->slots[s]);
+        if (s < last) memcpy(d->slots[s]->grad_in, d->slots[s + 1]->grad_out, stage->output_bytes);
+        require(stage->ops->input_grad(stage, &d->versions[s], d->slots[s], &e), &e);
         memset(d->sums[s], 0, (stage->param_count + GRADSUM_FOOTER_WORDS) * sizeof(int64_t));
-        stage->ops->weight_grad(stage, &d->versions[s], d->slots[s], d->sums[s], 0);
+        require(stage->ops->weight_grad(stage, &d->versions[s], d->slots[s], d->sums[s], 0, &e), &e);
         stage->ops->slot_return(stage, d->slots[s]);
     }
     return d->slots[last]->loss;

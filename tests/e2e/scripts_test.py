@@ -6,6 +6,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -203,8 +204,83 @@ class CheckTest(Tree):
         self.assertEqual(said.splitlines()[-2:], ["skipped  format: no such tool here",
                                                   "1 passed, 0 failed, 1 skipped"])
 
+    def ctest_stage(self, script):
+        """The stage `tests` with one test, a shell script: the build is one that CMake alone makes."""
+        if not shutil.which("cmake") or not shutil.which("ctest"):
+            self.skipTest("no cmake")
+        self.write("case.sh", script)
+        self.write("tests/requirements.txt", "")
+        self.write("case/CMakeLists.txt", "cmake_minimum_required(VERSION 3.25)\nproject(case NONE)\n"
+                   "enable_testing()\nadd_test(NAME storm/one COMMAND sh ${CMAKE_SOURCE_DIR}/../case.sh)\n"
+                   "add_test(NAME unit/good COMMAND true)\n")
+        subprocess.run(["cmake", "-S", self.root / "case", "-B", self.root / "build"], check=True,
+                       stdout=subprocess.DEVNULL)
+        done = self.run_script("check", "tests")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.splitlines()[-1], "1 passed, 1 failed")
+        return done.stdout
+
+    def test_a_failed_test_is_shown_with_the_end_of_its_own_output(self):
+        said = self.ctest_stage("for i in $(seq 100); do echo line $i; done; echo all is lost >&2; exit 3\n")
+        self.assertIn("   | line 77\n", said)
+        self.assertNotIn("   | line 76\n", said)
+        self.assertIn("   | all is lost\n", said)
+        self.assertIn("FAILED   tests: storm/one\n1 passed", said)
+
+    def test_what_repeats_a_failure_is_shown_and_stands_beside_its_name(self):
+        said = self.ctest_stage("echo 'repeat with: SEED=7 storm'; i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); "
+                                "echo a line of a long report, number $i; done; exit 1\n")
+        self.assertIn("   | repeat with: SEED=7 storm\n   | ...\n   | a line of a long", said)
+        self.assertIn("number 20000\n", said)
+        self.assertIn("FAILED   tests: storm/one\n         repeat with: SEED=7 storm\n", said)
+
     def test_a_stage_that_does_not_exist_is_refused(self):
         self.assert_complains("no stage speed", "check", "speed")
+
+
+class PythonTest(Tree):
+    """The stage `python`, with the mypy and ruff that scripts/setup put beside this interpreter."""
+
+    def setUp(self):
+        super().setUp()
+        if not Path(sys.executable).with_name("mypy").exists():
+            self.skipTest("no mypy beside this Python; scripts/setup check makes one that has it")
+        self.write("tests/requirements.txt", "")
+        self.write("python/pyproject.toml", (ROOT / "python/pyproject.toml").read_text(encoding="utf-8"))
+        self.write("python/pawl/__init__.py", "def one() -> int:\n    return 1\n")
+        self.write("python/build_backend/build.py", "NAME = 'pawl'\n")
+        self.write("examples/python/example.py", "import pawl\n\nprint(pawl.one())\n")
+        self.write("tests/python/one_test.py", "import pawl\n\nassert pawl.one() == 1\n")
+        self.cache = {"XDG_CACHE_HOME": str(self.root / "cache")}
+        named = subprocess.run(["bash", "-c", "source scripts/tools.sh; venv_folder $(find_venv_python)"],
+                               cwd=self.root, env={**os.environ, **self.cache}, capture_output=True, text=True,
+                               check=True).stdout.strip()
+        Path(named).parent.mkdir(parents=True)
+        Path(named).symlink_to(sys.prefix)
+
+    def test_what_is_in_order_passes(self):
+        said = self.assert_passes("check", "python", **self.cache)
+        self.assertEqual(said.splitlines()[-1], "2 passed, 0 failed")
+
+    def test_a_wrong_type_is_found(self):
+        self.append("tests/python/one_test.py", "pawl.one() + 'two'\n")
+        self.assert_complains("tests/python/one_test.py:4: error: ", "check", "python", **self.cache)
+
+    def test_a_function_without_types_is_found(self):
+        self.append("examples/python/example.py", "\n\ndef two(a):\n    return a\n")
+        self.assert_complains("examples/python/example.py:6: error: ", "check", "python", **self.cache)
+
+    def test_a_long_line_is_found(self):
+        self.append("python/pawl/__init__.py", "# " + "x" * 109 + "\n")
+        self.assert_complains("python/pawl/__init__.py:3:111: E501", "check", "python", **self.cache)
+
+    def test_a_script_with_a_name_that_is_not_there_is_found(self):
+        self.append("scripts/check-lengths", "print(lengths)\n")
+        self.assert_complains("F821", "check", "python", **self.cache)
+
+    def test_without_the_environment_it_is_skipped(self):
+        said = self.assert_passes("check", "python", XDG_CACHE_HOME=str(self.root / "none"))
+        self.assertIn("skipped  python: no mypy and ruff; run scripts/setup check", said)
 
 
 def release():
@@ -271,6 +347,37 @@ class SetupTest(Tree):
             (narrow / name).symlink_to(shutil.which(name))
         path = f"{self.bin}:{narrow}"
         self.assert_complains("as root run: apt-get install", "setup", "build", **self.environment(PATH=path))
+
+    def python(self):
+        """A python3 that makes environments whose pip notes what it is told to install."""
+        self.tool("python3", 'case "$*" in\n'
+                             '"-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;\n'
+                             '*--dry-run*) ;;\n'
+                             '*"pip install"*) for last; do :; done; cat "$last" >>"$INSTALLED.pins"\n'
+                             '    [ -z "${NO_PIP:-}" ] || exit 1 ;;\n'
+                             'esac\n')
+        return self.environment(XDG_CACHE_HOME=str(self.root / "cache"))
+
+    def test_the_tests_environment_is_made_once_and_made_anew_when_the_pins_change(self):
+        environment, pins = self.python(), Path(f"{self.installed}.pins")
+        self.write("tests/requirements.txt", "one==1\n")
+        self.assert_passes("setup", "check", **environment)
+        first = self.assert_passes("setup", "python", **environment)
+        self.assert_passes("setup", "check", **environment)
+        self.assertEqual(pins.read_text(), "one==1\n", "it was installed twice")
+        self.write("tests/requirements.txt", "one==1\ntwo==2\n")
+        self.assertNotEqual(self.run_script("setup", "python", **environment).returncode, 0)
+        self.assert_passes("setup", "check", **environment)
+        self.assertNotEqual(self.assert_passes("setup", "python", **environment), first)
+        self.assertEqual(pins.read_text(), "one==1\none==1\ntwo==2\n")
+
+    def test_an_environment_that_could_not_be_filled_is_no_environment(self):
+        environment = self.python()
+        said = self.run_script("setup", "check", **environment, NO_PIP="1").stderr
+        self.assertIn("tests that need PyTorch will be SKIPPED", said)
+        self.assertNotEqual(self.run_script("setup", "python", **environment).returncode, 0)
+        self.assert_passes("setup", "check", **environment)
+        self.assertIn("/cache/pawl/venv-", self.assert_passes("setup", "python", **environment))
 
     def test_a_text_of_ones_own_is_taken(self):
         self.assert_passes("setup", "build", **self.environment())

@@ -7,7 +7,6 @@ four of them torn at 512 bytes. `stall_at` chooses the worst moment for it: just
 the disk falls silent, so that what the machine still acknowledges cannot have needed that flush. The protocol: NBD, "fixed newstyle", reads, writes, flushes. Malformed
 requests end the connection with an exception that `failure` keeps. Tested in tests/e2e/guest_test.py.
 """
-import random
 import socket
 import struct
 import threading

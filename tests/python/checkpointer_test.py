@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import resource
 import signal
-import subprocess
 import sys
 import tempfile
-import textwrap
 import unittest
 from typing import Any
 
@@ -17,6 +16,7 @@ if importlib.util.find_spec("torch") is None:
     print("skipped: this Python has no torch")
     sys.exit(77)
 
+import forked  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -47,12 +47,6 @@ class Base(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.path = os.path.join(self.folder.name, "run")
-
-    def script(self, text: str) -> subprocess.CompletedProcess[str]:
-        head = "import torch, pawl, os, signal, sys\ntorch.set_num_threads(1)\nmodel = torch.nn.Linear(4, 4)\n" \
-               f"path = {self.path!r}\n"
-        return subprocess.run([sys.executable, "-c", head + textwrap.dedent(text)], capture_output=True, text=True,
-                              timeout=120)
 
 
 class Loop(Base):
@@ -85,6 +79,19 @@ class Loop(Base):
         with pawl.Checkpointer(self.path, model=nn.Linear(4, 4), every=1) as ckpt, \
                 self.assertRaises(errors.Argument):
             ckpt.step()
+
+    def test_events_tell_what_became_of_each_save(self) -> None:
+        with pawl.Checkpointer(self.path, model=nn.Linear(4, 4), every=2) as ckpt:
+            for _ in range(2):
+                ckpt.step()
+            ckpt.wait()
+            told = ckpt.events()
+            self.assertEqual(["begun", "captured", "committed", "durable"], [e.kind for e in told])
+            self.assertEqual({2}, {e.step for e in told})
+            self.assertGreater(told[-1].bytes, 0)
+            self.assertEqual([], ckpt.events())
+        with self.assertRaisesRegex(errors.Argument, "is closed"):
+            ckpt.events()
 
     def test_generators_go_on_where_they_were(self) -> None:
         model = nn.Linear(2, 2)
@@ -121,11 +128,25 @@ class Loop(Base):
             with self.assertRaisesRegex(errors.Diverged, "step 1 .*: model/bias[.]"):
                 opt.step()
 
+    def test_memory_for_copies_holds_the_state_or_what_is_allowed(self) -> None:
+        model = nn.Linear(4096, 4200)
+        size = sum(p.numel() * p.element_size() for p in model.parameters())
+        mib = 1 << 20
+        for staging, least, most in ((None, size, 2 * size), (mib, mib, mib), (65 * mib, 64 * mib, 65 * mib)):
+            path = f"{self.path}.{staging}"
+            with pawl.Checkpointer(path, model=model, every=1, staging=staging) as ckpt:
+                ckpt.step()
+                ckpt.wait()
+                had = ckpt.status()["staging_bytes"]
+                self.assertTrue(least <= had <= most, f"wanted {least} to {most} bytes of memory, had {had}")
+
     def test_wrong_calls_say_what_to_do(self) -> None:
         model = nn.Linear(2, 2)
-        for options in ({"every": 0}, {"every": "often"}, {"on_full": "explode"}):
+        wrong: list[dict[str, Any]] = [{"every": 0}, {"every": "often"}, {"on_full": "explode"},
+                                       {"staging": 100}, {"staging": "all"}]
+        for options in wrong:
             with self.assertRaises(errors.Argument):
-                pawl.Checkpointer(self.path, model=model, **options)  # type: ignore[arg-type]
+                pawl.Checkpointer(self.path, model=model, **options)
         with self.assertRaisesRegex(errors.Argument, "nothing to save"):
             pawl.Checkpointer(self.path)
         ckpt = pawl.Checkpointer(self.path, model=model, every=100)
@@ -141,61 +162,67 @@ class Loop(Base):
             ckpt.step()
 
 
+def stops_at_sigterm(path: str) -> None:
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+    ckpt = pawl.Checkpointer(path, model=nn.Linear(4, 4), every=1000)
+    for step in range(10):
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("told", told)
+        ckpt.step()
+
+
+def forks(path: str) -> None:
+    with pawl.Checkpointer(path, model=nn.Linear(4, 4), every=1) as ckpt:
+        child = os.fork()
+        if child == 0:
+            try:
+                ckpt.step()
+            except errors.Argument as e:
+                print(e, flush=True)
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(3)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        ckpt.step()
+
+
+def ends_while_saving(path: str) -> None:
+    ckpt = pawl.Checkpointer(path, model=nn.Linear(4, 4), every=1)
+    ckpt.step()
+
+
+def ends_while_failing(path: str) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    ckpt = pawl.Checkpointer(path, model=nn.Linear(1000, 1000), every=1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+    ckpt.step()
+
+
 class Process(Base):
     def test_sigterm_saves_the_step_and_ends_with_143(self) -> None:
-        had = self.script("""
-            told = []
-            signal.signal(signal.SIGTERM, lambda *_: told.append(1))
-            ckpt = pawl.Checkpointer(path, model=model, every=1000)
-            for step in range(10):
-                if step == 3:
-                    os.kill(os.getpid(), signal.SIGTERM)
-                    print("told", told)
-                ckpt.step()
-        """)
+        had = forked.run(stops_at_sigterm, self.path)
         self.assertEqual((143, "told [1]\n"), (had.returncode, had.stdout), had.stderr)
         self.assertIn("step 4, which is saved", had.stderr)
         with pawl.Checkpointer(self.path, model=nn.Linear(4, 4)) as ckpt:
             self.assertEqual(4, ckpt.resume())
 
     def test_a_child_is_refused_and_can_be_terminated(self) -> None:
-        had = self.script("""
-            import time
-            with pawl.Checkpointer(path, model=model, every=1) as ckpt:
-                child = os.fork()
-                if child == 0:
-                    try:
-                        ckpt.step()
-                    except pawl.errors.Argument as e:
-                        print(e, flush=True)
-                    os.kill(os.getpid(), signal.SIGTERM)
-                    os._exit(3)
-                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-                ckpt.step()
-        """)
+        had = forked.run(forks, self.path)
         self.assertEqual(0, had.returncode, had.stderr)
         self.assertIn("its child", had.stdout)
         self.assertTrue(had.stdout.endswith("-15\n"), had.stdout)
 
     def test_the_end_of_the_program_finishes_saves(self) -> None:
-        had = self.script("""
-            ckpt = pawl.Checkpointer(path, model=model, every=1)
-            ckpt.step()
-        """)
+        had = forked.run(ends_while_saving, self.path)
         self.assertEqual((0, ""), (had.returncode, had.stderr))
         with pawl.Checkpointer(self.path, model=nn.Linear(4, 4)) as ckpt:
             self.assertEqual(1, ckpt.resume())
 
     def test_the_end_of_the_program_tells_of_failures(self) -> None:
-        had = self.script("""
-            import resource
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            ckpt = pawl.Checkpointer(path, model=torch.nn.Linear(1000, 1000), every=1)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
-            ckpt.step()
-        """)
+        had = forked.run(ends_while_failing, self.path)
         self.assertIn("pawl: " + self.path + ": at exit: ", had.stderr)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    forked.main()

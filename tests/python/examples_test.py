@@ -1,7 +1,9 @@
-"""The Python examples are run as they say, killed in the middle, and end with the losses of an unbroken run."""
+"""The Python examples are run as they say, killed in the middle, and end as unbroken runs do."""
+import contextlib
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,22 +16,31 @@ LINE = re.compile(r"step (\d+) (loss \S+.*)")
 TEXT = "".join(f"{n} times {n} is {n * n}, and the square of {n} is {n * n}.\n" for n in range(2000))
 
 
-def steps_of(text):
+def steps_of(text: str) -> dict[int, str]:
     """{step: what was printed of it}"""
     return {int(m[1]): m[2] for m in map(LINE.match, text.splitlines()) if m}
 
 
-def run(command, timeout=120):
-    done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=timeout)
-    if done.returncode != 0:
-        raise AssertionError(f"{command} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return steps_of(done.stdout)
+def run(command: list[str]) -> dict[int, str]:
+    """Runs it to its end; whatever happens, none of its processes is left."""
+    with subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True) as process:
+        try:
+            said, complained = process.communicate()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode != 0:
+        raise AssertionError(f"{command} ended with {process.returncode}\n{said[-2000:]}\n"
+                             f"{complained[-4000:]}")
+    return steps_of(said)
 
 
-def run_killed(command, last):
+def run_killed(command: list[str], last: int) -> dict[int, str]:
     """What it printed up to step `last` or some later one, when it was killed with SIGKILL."""
     with subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, text=True) as process:
         printed = ""
+        assert process.stdout is not None
         for line in process.stdout:
             printed += line
             match = LINE.match(line)
@@ -38,20 +49,22 @@ def run_killed(command, last):
                 break
         process.stdout.read()
     if process.returncode != -9:
-        raise AssertionError(f"{command} ended with {process.returncode} before it could be killed at step {last}")
+        raise AssertionError(f"{command} ended with {process.returncode} before it could be killed at step "
+                             f"{last}")
     return steps_of(printed)
 
 
 class ExamplesTest(unittest.TestCase):
-    def setUp(self):
+    def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def command(self, name, where, *arguments):
-        return [sys.executable, str(ROOT / "examples/python" / name), "--run", str(self.folder / where), *arguments]
+    def command(self, name: str, where: str, *arguments: str) -> list[str]:
+        return [sys.executable, str(ROOT / "examples/python" / name), "--folder", str(self.folder / where),
+                *arguments]
 
-    def check_killed(self, name, total, *arguments):
+    def check_killed(self, name: str, total: int, *arguments: str) -> None:
         arguments = (*arguments, "--steps", str(total))
         whole = run(self.command(name, "whole", *arguments))
         self.assertEqual(sorted(whole), list(range(total)))
@@ -63,44 +76,49 @@ class ExamplesTest(unittest.TestCase):
         for part in (head, tail):
             self.assertEqual({step: whole[step] for step in part}, part)
 
-    def test_the_classifier_killed_has_the_losses_of_one_that_was_not(self):
+    def test_the_classifier_killed_has_the_losses_of_one_that_was_not(self) -> None:
         self.check_killed("classifier.py", 50)  # over the end of an epoch: 32 batches
 
-    def test_the_classifier_with_workers_too(self):
+    def test_the_classifier_with_workers_too(self) -> None:
         self.check_killed("classifier.py", 30, "--workers", "2")
 
-    def test_the_gpt_killed_has_the_losses_of_one_that_was_not(self):
+    def test_the_gpt_killed_has_the_losses_of_one_that_was_not(self) -> None:
         text = self.folder / "text"
         text.write_text(TEXT)
         self.check_killed("gpt.py", 60, "--text", str(text))
 
-    def test_a_text_too_short_is_told(self):
+    def test_a_text_too_short_is_told(self) -> None:
         text = self.folder / "text"
         text.write_text("short")
-        done = subprocess.run(self.command("gpt.py", "a", "--text", str(text)), env=ENV, capture_output=True, text=True)
+        done = subprocess.run(self.command("gpt.py", "a", "--text", str(text)), env=ENV, capture_output=True,
+                              text=True)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("has 5 bytes", done.stderr)
 
-    def test_four_ranks_end_and_three_go_on_with_the_same_batches_as_the_docs_say(self):
+    def test_four_ranks_end_and_three_go_on_with_the_same_batches_as_the_docs_say(self) -> None:
         said = (ROOT / "docs/pytorch-ranks.md").read_text()
-        first, second = (line.split() for line in said.splitlines() if line.startswith("torchrun "))
-        self.assertTrue(all(" ".join(line) in (ROOT / "examples/python/distributed.py").read_text() for line in (first, second)))
+        first, second = [line for line in said.splitlines() if line.startswith("torchrun ")]
+        program = (ROOT / "examples/python/distributed.py").read_text()
+        self.assertTrue(first in program and second in program, "the program's own text says it otherwise")
 
-        def ranks(line, where, **others):
-            words = [str(ROOT / w) if w.startswith("examples/") else w for w in line[1:]]
-            for option, value in {"--folder": str(self.folder / where), **others}.items():
-                words[words.index(option) + 1] = value
+        def ranks(line: str, where: str, count: str = "") -> dict[int, str]:
+            words = [str(ROOT / w) if w.startswith("examples/") else w for w in line.split()[1:]]
+            words[words.index("--folder") + 1] = str(self.folder / where)
+            if count:
+                words[words.index("--nproc-per-node") + 1] = count
             return run([sys.executable, "-m", "torch.distributed.run", *words], timeout=300)
 
-        whole = ranks(second, "whole", **{"--nproc-per-node": "1"})
-        parts = {**ranks(first, "cut"), **(tail := ranks(second, "cut"))}
+        whole = ranks(second, "whole", "1")
+        head, tail = ranks(first, "cut"), ranks(second, "cut")
         self.assertEqual(sorted(tail), list(range(40, 80)))
+        parts = {**head, **tail}
         self.assertEqual(sorted(parts), sorted(whole))
         for step, text in parts.items():
-            loss, samples = re.fullmatch(r"loss (\S+) samples (\S+)", text).groups()
-            loss_whole, samples_whole = re.fullmatch(r"loss (\S+) samples (\S+)", whole[step]).groups()
+            loss, samples = text.removeprefix("loss ").split(" samples ")
+            loss_whole, samples_whole = whole[step].removeprefix("loss ").split(" samples ")
             self.assertEqual(samples, samples_whole, f"step {step}")
-            self.assertAlmostEqual(float(loss), float(loss_whole), delta=1e-3, msg=f"step {step}")  # other sums
+            # sums in another order
+            self.assertAlmostEqual(float(loss), float(loss_whole), delta=1e-3, msg=f"step {step}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import ranks  # first: it skips where there is no torch
 import torch
 import torch.distributed as td
 
-from pawl import _link, errors
+from pawl import _link, _restore, errors
 from pawl.checkpointer import Checkpointer
 
 _link.LOST_S = 4.0  # a killed rank is missed sooner
@@ -173,7 +173,7 @@ def rank_resumes(rank: int, world: int, folder: str, step: int, then: int) -> No
 def rank_dies_in_resume(rank: int, world: int, folder: str, victim: int) -> None:
     model, optimizer, ckpt = opened(folder)
     if rank == victim:
-        ckpt._read = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+        _restore.Restore._plan = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment]
     before = ranks.digest(model, optimizer)
     must_raise(errors.PeerLost, f"rank {victim}", ckpt.resume, 25.0)
     assert ranks.digest(model, optimizer) == before, "something was loaded"
@@ -183,17 +183,16 @@ def rank_dies_in_resume(rank: int, world: int, folder: str, victim: int) -> None
 def rank_fails_in_resume(rank: int, world: int, folder: str, victim: int) -> None:
     model, optimizer, ckpt = opened(folder)
 
-    def damaged(*_: Any) -> Any:
-        raise errors.Corrupt("block 7 is damaged")
+    def fails(*_: Any) -> Any:
+        raise errors.StateMismatch("row 7 differs")
 
     if rank == victim:
-        ckpt._read = damaged  # type: ignore[method-assign]
+        _restore.Restore._plan = fails  # type: ignore[method-assign]
     before = ranks.digest(model, optimizer)
     if rank == victim:
-        must_raise(errors.Corrupt, "block 7", ckpt.resume)
+        must_raise(errors.StateMismatch, "row 7", ckpt.resume)
     else:
-        must_raise(errors.Corrupt, f"rank {victim} of {world} could not resume, and nothing was loaded: Corrupt: block 7",
-                   ckpt.resume)
+        must_raise(errors.PeerLost, f"rank {victim}: StateMismatch: row 7 differs", ckpt.resume)
     assert ranks.digest(model, optimizer) == before, "something was loaded"
     ckpt._close(1.0, 0.0)
 

@@ -1,7 +1,7 @@
-"""`pip install ./python` in a fresh environment, without a network: the installed package finds its own library.
+"""`pip install ./python` in a fresh environment, without a network: it finds its own library.
 
-The library is built by CMake, as a user gets it; with PAWL_LIBRARY that file is packed instead. Exits 77 where this
-Python cannot make environments with pip."""
+The library is built by CMake, as a user gets it; with PAWL_LIBRARY that file is packed instead. Exits 77
+where this Python cannot make environments with pip."""
 
 import os
 import subprocess
@@ -10,6 +10,7 @@ import tempfile
 import unittest
 import zipfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,14 +37,17 @@ for expected in (0, 7):
 print(list(data))
 """
 
-WHEEL = "import sys; sys.path.insert(0, sys.argv[1]); import pawl_build; print(pawl_build.build_wheel(sys.argv[2]))"
+WHEEL = ("import sys; sys.path.insert(0, sys.argv[1]); import pawl_build; "
+         "print(pawl_build.build_wheel(sys.argv[2]))")
 
 
-def run(command: list, **env: str) -> str:
+def run(command: list[Any], **env: str) -> str:
     whole = {k: v for k, v in os.environ.items() if k not in ("PAWL_LIBRARY", "PYTHONPATH")}
-    done = subprocess.run([str(c) for c in command], env={**whole, **env}, capture_output=True, text=True, cwd="/")
+    done = subprocess.run([str(c) for c in command], env={**whole, **env}, capture_output=True, text=True,
+                          cwd="/")
     if done.returncode:
-        raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        raise AssertionError(f"{command} ended with "
+                             f"{done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     return done.stdout
 
 
@@ -52,22 +56,26 @@ class Install(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             python = Path(folder, "venv", "bin", "python")
             run([sys.executable, "-m", "venv", Path(folder, "venv")])
-            run([python, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", ROOT / "python"])
+            run([python, "-m", "pip", "install", "--no-index", "--disable-pip-version-check",
+                 ROOT / "python"])
             self.assertEqual(run([python, "-c", USE, Path(folder, "run")]), "[1.5, 2.5]\n")
             run([python, "-m", "pip", "check"])
             run([python, "-m", "pip", "uninstall", "-y", "pawl"])
-            self.assertEqual([], list(Path(folder, "venv").rglob("*pawl*")), "what uninstalling leaves behind")
+            self.assertEqual([], list(Path(folder, "venv").rglob("*pawl*")),
+                             "what uninstalling leaves behind")
 
     def test_a_library_that_is_named_is_packed_instead_of_built(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             named = Path(folder, "named.so")
             named.write_bytes(b"these bytes")
-            name = run([sys.executable, "-c", WHEEL, ROOT / "python/build_backend", folder], PAWL_LIBRARY=str(named))
+            name = run([sys.executable, "-c", WHEEL, ROOT / "python/build_backend", folder],
+                       PAWL_LIBRARY=str(named))
             with zipfile.ZipFile(Path(folder, name.strip())) as wheel:
                 self.assertEqual(wheel.read("pawl/libpawl_ckpt.so"), b"these bytes")
 
     def test_a_library_that_does_not_exist_fails_the_installation_by_its_name(self) -> None:
-        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(AssertionError, "no/such/library.so"):
+        wrong = self.assertRaisesRegex(AssertionError, "no/such/library.so")
+        with tempfile.TemporaryDirectory() as folder, wrong:
             run([sys.executable, "-c", WHEEL, ROOT / "python/build_backend", folder],
                 PAWL_LIBRARY="/no/such/library.so")
 

@@ -1,5 +1,7 @@
 """The binding against the headers and the library: layouts, errors, save, resume, units, readers, imports."""
 
+from __future__ import annotations
+
 import array
 import contextlib
 import ctypes
@@ -12,20 +14,21 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
-from pawl import _abi, errors
+from pawl import _abi, _train_abi, errors
 from pawl._native import Ckpt, Reader, Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFINITION = re.compile(r"^X\((\w+), (\w+)(?:, (\d+))?", re.MULTILINE)
 
 
-def floats(*values: float) -> array.array:
+def floats(*values: float) -> array.array[float]:
     return array.array("f", values)
 
 
-def tensor(name: str, data: array.array, shape: tuple, **other: object) -> Tensor:
+def tensor(name: str, data: array.array[float], shape: tuple[int, ...], **other: Any) -> Tensor:
     return Tensor(name, "F32", shape, None, None, data.buffer_info()[0])._replace(**other)
 
 
@@ -35,7 +38,7 @@ class Folder(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = folder.name + "/run"
 
-    def save(self, step: int, *values: float, blob: bytes = b"", **options: object) -> None:
+    def save(self, step: int, *values: float, blob: bytes = b"", **options: Any) -> None:
         data = floats(*values)
         with Ckpt(self.path, **options) as ckpt:
             handle = ckpt.declare([tensor("a", data, (len(values),))])
@@ -49,7 +52,7 @@ class Layout(unittest.TestCase):
         if compiler is None:
             self.skipTest("no C compiler")
         lines, wanted = [], []
-        for name, struct in _abi.STRUCTS.items():
+        for name, struct in {**_abi.STRUCTS, **_train_abi.STRUCTS}.items():
             lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
             wanted.append(f"{name} {ctypes.sizeof(struct)}")
             for field, *_ in struct._fields_:
@@ -57,7 +60,8 @@ class Layout(unittest.TestCase):
                 lines.append(f'printf("{name}.{field} %zu %zu\\n", offsetof(struct {name}, {field}), '
                              f'sizeof(((struct {name} *)0)->{field}));')
                 wanted.append(f"{name}.{field} {at.offset} {at.size}")
-        source = f"#include <stdio.h>\n#include <pawl/ckpt.h>\nint main(void) {{ {' '.join(lines)} return 0; }}\n"
+        source = ("#include <stdio.h>\n#include <pawl/ckpt.h>\n#include <pawl/engine.h>\n"
+                  f"int main(void) {{ {' '.join(lines)} return 0; }}\n")
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "a.c").write_text(source, encoding="utf-8")
             subprocess.run([compiler, f"-I{ROOT}/include", f"{folder}/a.c", "-o", f"{folder}/a"], check=True)
@@ -75,6 +79,7 @@ class Errors(Folder):
         wanted = {name: (after, int(code)) for name, after, code in DEFINITION.findall(text) if name != "OK"}
         had = {kind.code: (kind.next, kind.exit_code) for kind in errors.Error.__subclasses__()}
         self.assertEqual(had, wanted)
+        self.assertEqual(list(_train_abi.CODES), [name for name, *_ in DEFINITION.findall(text)])
         for kind in errors.Error.__subclasses__():
             self.assertEqual(kind.__name__, "".join(part.capitalize() for part in kind.code.split("_")))
 
@@ -97,15 +102,17 @@ class Errors(Folder):
     def test_other_shapes_and_missing_tensors_are_named(self) -> None:
         self.save(1, 1.0, 2.0)
         data = floats(0, 0, 0)
-        for other, kind in ((tensor("a", data, (3,)), errors.Format), (tensor("b", data, (2,)), errors.NotFound)):
+        for other, kind in ((tensor("a", data, (3,)), errors.Format),
+                            (tensor("b", data, (2,)), errors.NotFound)):
             with self.subTest(other.name), Ckpt(self.path) as ckpt:
                 with self.assertRaisesRegex(kind, other.name):
                     ckpt.resume(ckpt.declare([other]))
 
     def test_a_number_that_does_not_fit_is_refused_and_not_cut(self) -> None:
         for name, value in (("rank", -1), ("keep", 1 << 32), ("every", -1), ("staging_bytes", 1 << 64)):
+            wrong: dict[str, Any] = {name: value}
             with self.subTest(name), self.assertRaisesRegex(errors.Argument, name):
-                Ckpt(self.path, **{name: value})
+                Ckpt(self.path, **wrong)
         with Ckpt(self.path) as ckpt:
             handle = ckpt.declare([tensor("a", floats(1), (1,))])
             with self.assertRaisesRegex(errors.Argument, "step"):
@@ -114,9 +121,10 @@ class Errors(Folder):
                 ckpt.declare([tensor("a", floats(1), (-2,))])
 
     def test_text_that_names_no_choice_is_told_the_choices(self) -> None:
-        for options in ({"full": "wait"}, {"backend": "fast"}, {"run_id": "zz"}):
-            with self.subTest(**options), self.assertRaisesRegex(errors.Argument, next(iter(options.values()))):
-                Ckpt(self.path, **options)
+        for name, text in (("full", "wait"), ("backend", "fast"), ("run_id", "zz")):
+            wrong: dict[str, Any] = {name: text}
+            with self.subTest(name), self.assertRaisesRegex(errors.Argument, text):
+                Ckpt(self.path, **wrong)
         with self.assertRaisesRegex(errors.Argument, "zero byte"):
             Ckpt(self.path + "\0x")
         self.assertFalse(Path(self.path).exists())
@@ -134,11 +142,32 @@ class Errors(Folder):
             with self.assertRaisesRegex(errors.Argument, "closed"):
                 use()
 
-    def test_strides_other_than_row_major_are_refused(self) -> None:
+    def test_strides_are_saved_row_major_and_read_into_others(self) -> None:
+        turned, plain, third = floats(*range(6)), floats(*range(10, 16)), floats(*[0] * 24)
+        with Ckpt(self.path) as ckpt:
+            handle = ckpt.declare([tensor("a", turned, (3, 2), strides=(1, 3)), tensor("b", plain, (6,))])
+            ckpt.wait(ckpt.save(handle, 1, addresses=[turned.buffer_info()[0], plain.buffer_info()[0]]))
+            with self.assertRaisesRegex(errors.Argument, "'a' is strided and lies at another address"):
+                ckpt.save(handle, 2, addresses=[plain.buffer_info()[0], plain.buffer_info()[0]])
+        with Reader(self.path) as reader:
+            reader.read(0, [tensor("a", third, (3, 2), strides=(8, 2)), tensor("b", plain, (6,))])
+        self.assertEqual([list(third[8 * i:8 * i + 8]) for i in range(3)],
+                         [[i, 0, 3 + i, 0, 0, 0, 0, 0] for i in range(3)])
+        self.assertEqual(list(plain), list(range(10, 16)))
+        dense = floats(*[0] * 6)
+        with Ckpt(self.path) as ckpt:
+            handle = ckpt.declare([tensor("b", plain, (6,)), tensor("a", dense, (3, 2))])
+            self.assertEqual(ckpt.resume(handle), 1)
+        self.assertEqual(list(dense), [0, 3, 1, 4, 2, 5])
+
+    def test_strides_that_overlap_or_do_not_fit_are_refused(self) -> None:
         data = floats(*range(6))
         with Ckpt(self.path) as ckpt:
-            with self.assertRaisesRegex(errors.Unsupported, "strides"):
-                ckpt.declare([tensor("a", data, (2, 3), strides=(1, 2))])
+            for strides, text in (((0, 1), "overlap"), ((1, 1), "overlap"), ((1,), "strides"),
+                                  ((2**62, 2**62), "reach beyond"), ((2**63, 1), "strides")):
+                with self.subTest(strides), self.assertRaisesRegex(errors.Argument, f"'a'.*{text}"):
+                    ckpt.declare([tensor("b", data, (2, 3), strides=(1, 2)),
+                                  tensor("a", data, (2, 3), strides=strides)])
             self.assertTrue(ckpt.declare([tensor("a", data, (2, 3), strides=(3, 1))]))
 
     def test_no_library_and_a_strange_library_say_what_to_do(self) -> None:
@@ -150,7 +179,8 @@ class Errors(Folder):
                     _abi.library.__wrapped__()
 
     def test_a_library_of_another_version_is_refused(self) -> None:
-        with mock.patch.object(_abi, "__version__", "9.9.9"), self.assertRaisesRegex(errors.Unsupported, "9.9.9"):
+        with mock.patch.object(_abi, "__version__", "9.9.9"), self.assertRaisesRegex(errors.Unsupported,
+                                                                                     "9.9.9"):
             _abi.library.__wrapped__()
 
 
@@ -230,6 +260,7 @@ class Reading(Folder):
             ckpt.save(ckpt.declare([tensor("a", data, (3, 4))]), 1, blob=b"b")
         with Reader(self.path) as reader:
             index = reader.newest()
+            assert index is not None
             self.assertEqual(reader.tensors(index), [Tensor("a", "F32", (3, 4), None, None, 0)])
             reader.read(index, [tensor("a", box, (3, 4), begin=(1, 1), extent=(2, 2))])
             self.assertEqual((reader.blob(index, 0), reader.problems()), (b"b", []))
@@ -267,7 +298,8 @@ class Importing(unittest.TestCase):
     def test_importing_pawl_loads_neither_torch_nor_numpy_nor_the_library(self) -> None:
         code = ("import sys; before = set(sys.modules); import pawl; new = set(sys.modules) - before; "
                 "assert pawl.__version__ and pawl.errors.Busy; "
-                "print(len(new), *sorted(m for m in sys.modules if m.split('.')[0] in ('torch', 'numpy', 'ctypes')))")
+                "print(len(new), *sorted(m for m in sys.modules if m.split('.')[0] in ('torch', 'numpy', "
+                "'ctypes')))")
         told = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True,
                               env={**os.environ, "PYTHONPATH": str(ROOT / "python")}).stdout.split()
         self.assertEqual(told[1:], [], "modules that importing pawl must not load")
@@ -276,7 +308,7 @@ class Importing(unittest.TestCase):
     def test_a_name_that_is_not_there_is_an_attribute_error(self) -> None:
         import pawl
         with self.assertRaisesRegex(AttributeError, "no attribute 'nothing'"):
-            pawl.nothing
+            pawl.nothing  # noqa: B018
 
 
 if __name__ == "__main__":

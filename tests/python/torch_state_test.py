@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import tempfile
 import unittest
+from typing import Any
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: this Python has no torch")
@@ -47,7 +48,7 @@ class Odd(nn.Module):
         self.extra = state
 
 
-def bits(tensor: torch.Tensor) -> list[int]:
+def bits(tensor: Any) -> list[int]:
     out: list[int] = tensor.detach().contiguous().flatten().view(torch.uint8).tolist()
     return out
 
@@ -66,12 +67,12 @@ class TorchState(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.path = self.folder.name + "/run"
 
-    def save(self, **objects: object) -> None:
+    def save(self, **objects: Any) -> None:
         with pawl.Checkpointer(self.path, every=1000, **objects) as ckpt:
             ckpt.step()
             ckpt.save()
 
-    def load(self, **objects: object) -> None:
+    def load(self, **objects: Any) -> None:
         with pawl.Checkpointer(self.path, every=1000, **objects) as ckpt:
             self.assertEqual(1, ckpt.resume())
 
@@ -132,7 +133,8 @@ class TorchState(unittest.TestCase):
         with pawl.Checkpointer(self.path, model=now, others=notes) as ckpt, \
                 self.assertRaises(pawl.StateMismatch) as caught:
             ckpt.resume()
-        for part in ("model/x.weight: stored F32 (2, 2), here F32 (3, 2)", "model/z.weight: here", "notes: stored",
+        for part in ("model/x.weight: stored F32 (2, 2), here F32 (3, 2)", "model/z.weight: here",
+                     "notes: stored",
                      "model/y.bias: stored F32 (2,), here F16 (2,)", "others: given", "model/x.bias"):
             self.assertIn(part, str(caught.exception))
         self.assertEqual(before, [bits(p) for p in now.parameters()])
@@ -141,7 +143,7 @@ class TorchState(unittest.TestCase):
     def test_an_optimizer_without_its_model_is_refused(self) -> None:
         model = nn.Linear(2, 2)
         with self.assertRaisesRegex(pawl.StateMismatch, "model="):
-            pawl.Checkpointer(self.path, optimizer=torch.optim.SGD(model.parameters()))
+            pawl.Checkpointer(self.path, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
 
     def test_what_cannot_be_saved_is_named(self) -> None:
         model = nn.Module()

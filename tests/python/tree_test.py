@@ -28,8 +28,8 @@ class Tree(unittest.TestCase):
     def test_plain_values_come_back_with_their_types(self) -> None:
         for value in (None, True, 7, 2**80, 0.1, -0.0, math.inf, "ü", b"\0\xff", 1 + 2j, [1, [2]], (1, (2,)),
                       {"a": 1}, {1: "b", (2, 3): None}, {"!": "float"}, {3, 1}, frozenset({1}),
-                      collections.deque([1, 2], 5), collections.OrderedDict(b=1, a=2), collections.Counter("aab"),
-                      torch.Size([2, 3]), torch.bfloat16, torch.device("cpu")):
+                      collections.deque([1, 2], 5), collections.OrderedDict(b=1, a=2),
+                      collections.Counter("aab"), torch.Size([2, 3]), torch.bfloat16, torch.device("cpu")):
             with self.subTest(value=value):
                 had = through(value)
                 self.assertEqual((type(value), repr(value)), (type(had), repr(had)))
@@ -45,10 +45,12 @@ class Tree(unittest.TestCase):
         self.assertIs(tensor, through([tensor])[0])  # type: ignore[index]
 
     def test_tensors_inline_keep_bits(self) -> None:
-        for tensor in (torch.tensor(-0.0), torch.empty(0, 3), torch.tensor([1.5, math.nan], dtype=torch.bfloat16)):
+        for tensor in (torch.tensor(-0.0), torch.empty(0, 3),
+                       torch.tensor([1.5, math.nan], dtype=torch.bfloat16)):
             had = _tree.decode(json.loads(json.dumps(_tree.encode(tensor, "x", None))), {})
             self.assertEqual((tensor.dtype, tensor.shape), (had.dtype, had.shape))
-            self.assertEqual(tensor.flatten().view(torch.uint8).tolist(), had.flatten().view(torch.uint8).tolist())
+            self.assertEqual(tensor.flatten().view(torch.uint8).tolist(),
+                             had.flatten().view(torch.uint8).tolist())
 
     def test_a_value_that_cannot_be_saved_is_named_with_its_path(self) -> None:
         with self.assertRaisesRegex(_tree.Unsaveable, r"x/a/1.*object"):
@@ -61,8 +63,10 @@ class Tree(unittest.TestCase):
             through(value)
 
     def test_damaged_and_unknown_values_are_refused(self) -> None:
-        for stored in ({"!": "os.system", "v": "true"}, {"!": "tuple"}, {"!": "deque", "v": []}, {"!": "bytes", "v": "?"},
-                       {"!": "torch.dtype", "v": "load"}, {"!": ["tuple"], "v": []}, {"!": "tensor", "name": "none"}):
+        for stored in ({"!": "os.system", "v": "true"}, {"!": "tuple"}, {"!": "deque", "v": []},
+                       {"!": "bytes", "v": "?"},
+                       {"!": "torch.dtype", "v": "load"}, {"!": ["tuple"], "v": []},
+                       {"!": "tensor", "name": "none"}):
             with self.subTest(stored=stored), self.assertRaises(ValueError):
                 _tree.decode(stored, {})
 

@@ -7,6 +7,8 @@
 #ifndef STORM_CLUSTER_H
 #define STORM_CLUSTER_H
 
+#include <errno.h>
+
 #include "base/rng.h"
 #include "model/adamw.h"
 #include "run/conduct.h"
@@ -109,9 +111,9 @@ static void fail_seed(const struct cluster *c, const char *what) {
     fprintf(stderr,
             "storm: seed %llu: %s (at %lld us, view %llu)\n"
             "repeat with: PAWL_STORM_SEED=%llu PAWL_STORM_SEEDS=1 PAWL_STORM_SHOW=1 "
-            "build/tests/storm_run_storm_test\n",
+            "%s\n",
             (unsigned long long)c->seed, what, (long long)(c->now_ns / 1000), (unsigned long long)c->view,
-            (unsigned long long)c->seed);
+            (unsigned long long)c->seed, program_invocation_name);
     exit(1);
 }
 

@@ -31,14 +31,17 @@ static void reference_microbatch(struct reference *r, uint64_t step, uint64_t mi
     for (uint32_t s = 0; s < count; s++) {
         struct stage *stage = r->stages[s];
         assert_int_equal(stage->ops->slot_take(stage, step, microbatch, &slots[s], NULL), PAWL_OK);
-        if (s > 0) memcpy(slots[s]->input, slots[s - 1]->output, stage->activation_bytes);
-        stage->ops->forward(stage, reference_version(r, s, step), slots[s]);
+        if (s > 0) memcpy(slots[s]->input, slots[s - 1]->output, stage->input_bytes);
+        assert_int_equal(stage->ops->forward(stage, reference_version(r, s, step), slots[s], NULL), PAWL_OK);
     }
     for (uint32_t s = count; s-- > 0;) {
         struct stage *stage = r->stages[s];
-        if (s + 1 < count) memcpy(slots[s]->grad_in, slots[s + 1]->grad_out, stage->activation_bytes);
-        stage->ops->input_grad(stage, reference_version(r, s, step), slots[s]);
-        stage->ops->weight_grad(stage, reference_version(r, s, step), slots[s], r->sums[s], shift);
+        if (s + 1 < count) memcpy(slots[s]->grad_in, slots[s + 1]->grad_out, stage->output_bytes);
+        assert_int_equal(stage->ops->input_grad(stage, reference_version(r, s, step), slots[s], NULL),
+                         PAWL_OK);
+        assert_int_equal(
+            stage->ops->weight_grad(stage, reference_version(r, s, step), slots[s], r->sums[s], shift, NULL),
+            PAWL_OK);
     }
     for (uint32_t s = 0; s < count; s++) r->stages[s]->ops->slot_return(r->stages[s], slots[s]);
     free(slots);
@@ -111,7 +114,7 @@ static void reference_stage(struct reference *r, uint32_t s) {
     for (uint64_t v = 0; v <= spec->run.steps; v++)
         assert_int_equal(version_init(reference_version(r, s, v), stage, NULL), PAWL_OK);
     struct version *first = reference_version(r, s, 0);
-    stage->ops->init_params(stage, spec->run.seed, first->params);
+    assert_int_equal(stage->ops->init_params(stage, spec->run.seed, first->params, NULL), PAWL_OK);
     r->sums[s] = mem_alloc((stage->param_count + GRADSUM_FOOTER_WORDS) * sizeof(int64_t));
     r->grads[s] = mem_alloc(stage->param_count * sizeof(float));
 }

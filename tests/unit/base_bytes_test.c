@@ -54,6 +54,33 @@ static void a_text_longer_than_its_place_is_refused(void **state) {
     bytes_close(&b);
 }
 
+static void a_blob_is_read_in_place_and_lies_inside_the_input(void **state) {
+    (void)state;
+    struct bytes b = {0};
+    bytes_put_blob(&b, "pawl", 4);
+    bytes_put_blob(&b, NULL, 0);
+    struct reader r = reader_of(b.data, b.size);
+    size_t size;
+    const uint8_t *blob = reader_blob(&r, &size);
+    assert_ptr_equal(blob, b.data + 8);
+    assert_int_equal(size, 4);
+    assert_non_null(reader_blob(&r, &size));
+    assert_int_equal(size, 0);
+    assert_true(reader_done(&r));
+    for (size_t cut = 0; cut < 12; cut++) {
+        r = reader_of(b.data, cut);
+        assert_null(reader_blob(&r, &size));
+        assert_true(r.failed);
+        assert_int_equal(size, 0);
+    }
+    bytes_clear(&b);
+    bytes_put_u64(&b, UINT64_MAX);
+    r = reader_of(b.data, b.size);
+    assert_null(reader_blob(&r, &size));
+    assert_true(r.failed);
+    bytes_close(&b);
+}
+
 static void a_string_is_read_in_place_and_has_its_only_0_at_the_end(void **state) {
     (void)state;
     struct bytes b = {0};
@@ -110,6 +137,7 @@ int main(void) {
         cmocka_unit_test(a_short_input_fails_and_stays_failed),
         cmocka_unit_test(a_text_longer_than_its_place_is_refused),
         cmocka_unit_test(a_string_is_read_in_place_and_has_its_only_0_at_the_end),
+        cmocka_unit_test(a_blob_is_read_in_place_and_lies_inside_the_input),
         cmocka_unit_test(numbers_from_their_end_on_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,6 +127,9 @@ static void the_rest_of_a_valid_plan_is_valid_and_stores_what_is_needed(void **s
             assert_true(peak[w] <= whole[w]);
             if (peak[w] < whole[w]) smaller++;
         }
+        uint64_t all_left[16];
+        assert_int_equal(ir_check_rest(r.plan, &memory, NULL, all_left, &e), PAWL_OK);
+        assert_memory_equal(all_left, whole, workers * sizeof *whole);
         memory.limit = limit;
         memcpy(limit, peak, sizeof limit);
         assert_int_equal(ir_check_rest(r.plan, &memory, r.done, NULL, &e), PAWL_OK);

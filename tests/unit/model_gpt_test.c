@@ -299,7 +299,7 @@ static void an_exponent_shift_halves_the_sums(void **state) {
     pipe_input_grad(&p, &b);
     pipe_weight_grad(&p, &b);
     int64_t *shifted = calloc(stage->param_count + GRADSUM_FOOTER_WORDS, 8);
-    stage->ops->weight_grad(stage, &p.versions[0], b.slots[0], shifted, 4);
+    assert_int_equal(stage->ops->weight_grad(stage, &p.versions[0], b.slots[0], shifted, 4, NULL), PAWL_OK);
     for (uint64_t i = 0; i < stage->param_count; i++) {
         int64_t wanted = p.sums[0][i], had = shifted[i] * 16;
         assert_true(llabs(wanted - had) <= 8);
@@ -319,7 +319,7 @@ static void float_sums_are_those_of_the_exact_kind_but_for_rounding(void **state
     uint64_t words = gradsum_words(GRADSUM_FLOAT, stage->param_count);
     int64_t *sums = calloc(words + GRADSUM_FOOTER_WORDS, 8);
     stage->sums = GRADSUM_FLOAT;
-    stage->ops->weight_grad(stage, &p.versions[0], b.slots[0], sums, 0);
+    assert_int_equal(stage->ops->weight_grad(stage, &p.versions[0], b.slots[0], sums, 0, NULL), PAWL_OK);
     assert_memory_equal(sums + words, p.sums[0] + stage->param_count, GRADSUM_FOOTER_WORDS * 8);
     const float *had = gradsum_at(GRADSUM_FLOAT, sums, 0);
     for (uint32_t t = 0; t < stage->tensor_count; t++) {
@@ -350,7 +350,7 @@ static void initial_weights_are_gpt2s_in_any_cut(void **state) {
     assert_int_equal(gpt_stage_open(&c, 0, 1, data, 1, &one, NULL), PAWL_OK);
     assert_int_equal(one->param_count, gpt_param_count(&c));
     whole = calloc(one->param_count, sizeof *whole);
-    one->ops->init_params(one, c.seed, whole);
+    assert_int_equal(one->ops->init_params(one, c.seed, whole, NULL), PAWL_OK);
     for (uint32_t t = 0; t < one->tensor_count; t++) {
         const struct stage_tensor *tensor = &one->tensors[t];
         double squares = 0, wanted = tensor->rank == 1 ? 0 : 0.02;
@@ -366,7 +366,7 @@ static void initial_weights_are_gpt2s_in_any_cut(void **state) {
         struct stage *part;
         assert_int_equal(gpt_stage_open(&c, s, 3, data, 1, &part, NULL), PAWL_OK);
         float *params = calloc(part->param_count, sizeof *params);
-        part->ops->init_params(part, c.seed, params);
+        assert_int_equal(part->ops->init_params(part, c.seed, params, NULL), PAWL_OK);
         for (uint32_t t = 0; t < part->tensor_count; t++)
             for (uint32_t u = 0; u < one->tensor_count; u++)
                 if (strcmp(part->tensors[t].name, one->tensors[u].name) == 0)

@@ -50,7 +50,7 @@ static inline struct data *pipe_data(uint32_t vocabulary, uint32_t context, uint
 /* Initial weights, moved away from the special values of the start (zeros and ones) by some noise. */
 static inline void pipe_init(struct pipe *p, uint32_t s) {
     struct stage *stage = p->stages[s];
-    stage->ops->init_params(stage, p->config.seed, p->versions[s].params);
+    assert_int_equal(stage->ops->init_params(stage, p->config.seed, p->versions[s].params, NULL), PAWL_OK);
     for (uint32_t t = 0; t < stage->tensor_count; t++) {
         const struct stage_tensor *tensor = &stage->tensors[t];
         float *noise = malloc(tensor->count * sizeof *noise);
@@ -113,23 +113,27 @@ static inline void pipe_return(struct pipe *p, struct pipe_batch *b) {
 
 static inline void pipe_forward(struct pipe *p, struct pipe_batch *b) {
     for (uint32_t s = 0; s < p->stage_count; s++) {
-        size_t bytes = p->stages[s]->activation_bytes;
+        size_t bytes = p->stages[s]->input_bytes;
         if (s > 0) memcpy(b->slots[s]->input, b->slots[s - 1]->output, bytes);
-        p->stages[s]->ops->forward(p->stages[s], &p->versions[s], b->slots[s]);
+        assert_int_equal(p->stages[s]->ops->forward(p->stages[s], &p->versions[s], b->slots[s], NULL),
+                         PAWL_OK);
     }
 }
 
 static inline void pipe_input_grad(struct pipe *p, struct pipe_batch *b) {
     for (uint32_t s = p->stage_count; s-- > 0;) {
-        size_t bytes = p->stages[s]->activation_bytes;
+        size_t bytes = p->stages[s]->output_bytes;
         if (s + 1 < p->stage_count) memcpy(b->slots[s]->grad_in, b->slots[s + 1]->grad_out, bytes);
-        p->stages[s]->ops->input_grad(p->stages[s], &p->versions[s], b->slots[s]);
+        assert_int_equal(p->stages[s]->ops->input_grad(p->stages[s], &p->versions[s], b->slots[s], NULL),
+                         PAWL_OK);
     }
 }
 
 static inline void pipe_weight_grad(struct pipe *p, struct pipe_batch *b) {
     for (uint32_t s = 0; s < p->stage_count; s++)
-        p->stages[s]->ops->weight_grad(p->stages[s], &p->versions[s], b->slots[s], p->sums[s], 0);
+        assert_int_equal(
+            p->stages[s]->ops->weight_grad(p->stages[s], &p->versions[s], b->slots[s], p->sums[s], 0, NULL),
+            PAWL_OK);
 }
 
 /* One micro-batch all the way; returns its loss. */

@@ -179,9 +179,13 @@ static void hear(const char *text) { snprintf(waited, sizeof waited, "%s", text)
 
 static void a_join_waits_and_leaves_what_follows_to_the_worker(void **state) {
     (void)state;
-    struct admin_frame frames[] = {
-        {.kind = ADMIN_WAIT, .text = "held off"},
-        {.kind = ADMIN_WELCOME, .rank = 5, .text = "/", .transport = "tcp", .evidence = ""}};
+    struct admin_frame frames[] = {{.kind = ADMIN_WAIT, .text = "held off"},
+                                   {.kind = ADMIN_WELCOME,
+                                    .rank = 5,
+                                    .text = "/",
+                                    .transport = "tcp",
+                                    .program = "/bin/x",
+                                    .module = "a.b"}};
     struct answers a = {.frames = frames, .count = 2, .and_more = true};
     pthread_t thread;
     uint32_t rank = 0;
@@ -189,7 +193,13 @@ static void a_join_waits_and_leaves_what_follows_to_the_worker(void **state) {
     char byte = 0, cwd[64];
     struct pawl_error e;
     run_with(&a, &thread);
-    if (admin_join(folder, hear, &rank, &fd, &e) != PAWL_OK) fail_msg("%s", e.text);
+    char **program = NULL, number[16];
+    if (admin_join(folder, hear, &rank, &fd, &program, &e) != PAWL_OK) fail_msg("%s", e.text);
+    snprintf(number, sizeof number, "%d", fd);
+    const char *words[] = {"/bin/x", "-m", "a.b", "worker", number};
+    for (size_t i = 0; i < 5; i++) assert_string_equal(program[i], words[i]);
+    assert_null(program[5]);
+    free(program);
     assert_int_equal(rank, 5);
     assert_string_equal(waited, "held off");
     assert_int_equal(recv(fd, &byte, 1, 0), 1);

@@ -150,15 +150,16 @@ static void reference(const struct random_shape *shape, uint64_t contributions,
         for (uint32_t c = 0; c < shape->chunks; c++) {
             struct holding *h = w.rank[0].holdings[c];
             WORLD_OK(h->stage->ops->slot_take(h->stage, w.version, m, &slots[c], world_e));
-            if (c > 0) memcpy(slots[c]->input, slots[c - 1]->output, h->stage->activation_bytes);
-            h->stage->ops->forward(h->stage, h->base, slots[c]);
+            if (c > 0) memcpy(slots[c]->input, slots[c - 1]->output, h->stage->input_bytes);
+            assert_int_equal(h->stage->ops->forward(h->stage, h->base, slots[c], NULL), PAWL_OK);
         }
         for (uint32_t c = shape->chunks; c-- > 0;) {
             struct holding *h = w.rank[0].holdings[c];
             if (c + 1 < shape->chunks)
-                memcpy(slots[c]->grad_in, slots[c + 1]->grad_out, h->stage->activation_bytes);
-            h->stage->ops->input_grad(h->stage, h->base, slots[c]);
-            h->stage->ops->weight_grad(h->stage, h->base, slots[c], h->sums, 0);
+                memcpy(slots[c]->grad_in, slots[c + 1]->grad_out, h->stage->output_bytes);
+            assert_int_equal(h->stage->ops->input_grad(h->stage, h->base, slots[c], NULL), PAWL_OK);
+            assert_int_equal(h->stage->ops->weight_grad(h->stage, h->base, slots[c], h->sums, 0, NULL),
+                             PAWL_OK);
             h->stage->ops->slot_return(h->stage, slots[c]);
         }
     }

@@ -144,6 +144,7 @@ static void what_cannot_be_is_refused_with_its_reason(void **state) {
     REFUSED(go.settle = true, "verdict 0 with settle 1");
     REFUSED((go.settle = true, go.verdict = COORD_SKIP, go.version = 0), "cannot be");
     REFUSED((go.settle = true, go.verdict = COORD_SKIP), "fetches both");
+    REFUSED(go.incarnation = 0, "no incarnation");
     REFUSED(go.resume_incarnation = 1, "without a return");
     REFUSED(go.restore = true, "does not load");
     REFUSED(s.pairs[0].flags = COORD_LOAD, "loads");
@@ -206,6 +207,7 @@ static struct fenced fenced_sample(struct fenced_pair pairs[2], struct coord_fen
                            .save_count = 1,
                            .has_durable = true,
                            .durable = 5,
+                           .incarnation = 4,
                            .optimistic = true,
                            .shift = 16};
 }
@@ -226,6 +228,7 @@ static void an_answer_to_a_fence_reads_back_as_it_was_sent(void **state) {
     assert_int_equal(back.saves[0].parts, 2);
     assert_true(back.saves[0].answered && !back.saves[0].ok);
     assert_int_equal(back.durable, 5);
+    assert_int_equal(back.incarnation, 4);
     fenced_encode(&back, &again);
     assert_int_equal(again.size, b.size);
     assert_memory_equal(again.data, b.data, b.size);

@@ -3,6 +3,7 @@
 #include "kit/spec_kit.h"
 
 #include <locale.h>
+#include <math.h>
 
 #include "base/rng.h"
 #include "ckpt/ckpt.h"
@@ -224,6 +225,10 @@ static struct spec random_spec(struct rng_stream *r) {
     random_text(r, s.emulated.profile);
     s.emulated.unit_s = random_real(r, 0, 1e6);
     s.emulated.parameters = 1 + (uint32_t)rng_below(r, 1u << 30);
+    random_text(r, s.torch.module);
+    random_text(r, s.torch.python);
+    random_text(r, s.torch.options);
+    s.torch.threads = 1 + (uint32_t)rng_below(r, 1024);
     s.parallel.schedule = schedules[rng_below(r, 8)];
     s.parallel.barrier = rng_below(r, 2) == 1;
     s.parallel.memory = (uint32_t)rng_below(r, 1000);
@@ -261,6 +266,90 @@ static struct spec random_spec(struct rng_stream *r) {
         s.run.engine = SPEC_ENGINE_GPT;
     }
     return s;
+}
+
+/* --- an engine of the user's --- */
+
+static struct spec torch_spec(const char *more) {
+    char text[512];
+    struct spec s;
+    struct pawl_error e = {0};
+    snprintf(text, sizeof text, "run: {dir: %s/run, engine: torch}\ntorch: {module: a.b%s}\n", folder, more);
+    if (spec_parse(text, strlen(text), "t.yaml", &s, &e) != PAWL_OK) fail_msg("%s", e.text);
+    return s;
+}
+
+static void a_run_of_the_user_s_stages_needs_its_module_alone(void **state) {
+    (void)state;
+    struct pawl_error e = {0};
+    struct spec s = torch_spec(", options: '{\"width\": [1, 2]}'");
+    if (spec_check(&s, &e) != PAWL_OK) fail_msg("%s", e.text);
+    assert_string_equal(s.torch.options, "{\"width\": [1, 2]}");
+    assert_int_equal(s.torch.threads, 1);
+    assert_int_equal(spec_tokens(&s), 1);
+    s = torch_spec(", options: '{width: 3}'");
+    assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
+    assert_one_line_with(&e, "torch.options is {width: 3}: write JSON");
+    s = torch_spec(", options: '{} {}'");
+    assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
+    s = torch_spec("");
+    snprintf(s.torch.module, sizeof s.torch.module, "%s/none.py", folder);
+    assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
+    assert_one_line_with(&e, "none.py\": name a Python file that can be read");
+    write_file(s.torch.module, "", 0);
+    if (spec_check(&s, &e) != PAWL_OK) fail_msg("%s", e.text);
+    strcpy(s.save.export_dir, folder);
+    assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
+}
+
+static void the_code_may_move_but_not_its_options_or_threads(void **state) {
+    (void)state;
+    struct spec s = torch_spec("");
+    struct bytes identity = {0};
+    struct pawl_error e = {0};
+    spec_identity(&s, &identity);
+    assert_false(identity.failed);
+    strcpy(s.torch.module, "elsewhere");
+    strcpy(s.torch.python, "/opt/python");
+    s.parallel.stages = 3;
+    const char *text = (const char *)identity.data;
+    assert_int_equal(spec_identity_check(&s, text, identity.size, &e), PAWL_OK);
+    s.torch.threads = 2;
+    assert_int_equal(spec_identity_check(&s, text, identity.size, &e), PAWL_FOREIGN);
+    assert_one_line_with(&e, "torch.threads is 2 but this run began with 1");
+    s = torch_spec(", options: '3'");
+    assert_int_equal(spec_identity_check(&s, text, identity.size, &e), PAWL_FOREIGN);
+    assert_one_line_with(&e, "torch.options is");
+    bytes_close(&identity);
+}
+
+static void take_refuses(const char *set, struct pawl_engine_optimizer o, const char *wanted) {
+    struct spec s = torch_spec("");
+    struct pawl_error e = {0};
+    if (spec_set(&s, set, &e) != PAWL_OK) fail_msg("%s", e.text);
+    assert_int_equal(spec_take_optimizer(&s, &o, &e), PAWL_SPEC);
+    assert_one_line_with(&e, wanted);
+}
+
+static void an_engine_s_optimizer_goes_before_the_defaults(void **state) {
+    (void)state;
+    const struct pawl_engine_optimizer o = {.lr = 0.002, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-7};
+    struct spec s = torch_spec("");
+    struct pawl_error e = {0};
+    assert_int_equal(spec_set(&s, "optimizer.beta1=0.8", &e), PAWL_OK); /* the same is no contradiction */
+    if (spec_take_optimizer(&s, &o, &e) != PAWL_OK) fail_msg("%s", e.text);
+    assert_true(s.optimizer.lr == 0.002 && s.optimizer.beta1 == 0.8 && s.optimizer.beta2 == 0.99);
+    assert_true(s.optimizer.eps == 1e-7 && s.optimizer.weight_decay == 0);
+    if (spec_take_optimizer(&s, &o, &e) != PAWL_OK) fail_msg("%s", e.text);
+    take_refuses("optimizer.lr=0.001", o,
+                 "optimizer.lr is 0.001, but 0.002 in the optimizer of torch.module");
+    take_refuses("optimizer.weight_decay=0.2", o, "optimizer.weight_decay is 0.2, but 0 in");
+    take_refuses("optimizer.lr_min=0.003", o, "optimizer.lr_min is 0.003 but optimizer.lr is 0.002");
+    struct pawl_engine_optimizer bad = o;
+    bad.beta2 = 1;
+    take_refuses("run.seed=1", bad, "has beta2 1: wanted a number from 0 to");
+    bad.beta2 = NAN;
+    take_refuses("run.seed=1", bad, "has beta2 nan: wanted");
 }
 
 static void any_spec_reads_back_as_it_was_printed(void **state) {
@@ -497,6 +586,9 @@ static void the_examples_parse(void **state) {
     if (spec_load(PAWL_SOURCE_DIR "/examples/emulated.yaml", profile, 1, &s, &e) != PAWL_OK)
         fail_msg("%s", e.text);
     assert_int_equal(spec_ranks(&s), 32);
+    if (spec_load(PAWL_SOURCE_DIR "/examples/engine.yaml", NULL, 0, &s, &e) != PAWL_OK)
+        fail_msg("%s", e.text);
+    assert_int_equal(spec_ranks(&s), 4);
 }
 
 int main(void) {
@@ -508,6 +600,9 @@ int main(void) {
         cmocka_unit_test(an_emulated_run_needs_a_profile_and_no_model),
         cmocka_unit_test(a_profile_of_other_stages_or_none_is_refused),
         cmocka_unit_test(an_emulated_run_resumes_as_the_same_one_only),
+        cmocka_unit_test(a_run_of_the_user_s_stages_needs_its_module_alone),
+        cmocka_unit_test(the_code_may_move_but_not_its_options_or_threads),
+        cmocka_unit_test(an_engine_s_optimizer_goes_before_the_defaults),
         cmocka_unit_test(any_spec_reads_back_as_it_was_printed),
         cmocka_unit_test(the_locale_of_the_program_changes_nothing),
         cmocka_unit_test(a_resume_may_change_what_decides_no_weights),

@@ -88,7 +88,7 @@ static void a_byte_order_mark_and_a_document_mark_are_allowed(void **state) {
 static void unknown_names_are_refused_with_the_nearest(void **state) {
     (void)state;
     refused_more("optimiser:\n  lr: 1\n", "did you mean optimizer?");
-    refused_more("banana:\n  lr: 1\n", "there are run, model, data, emulated, parallel");
+    refused_more("banana:\n  lr: 1\n", "there are run, model, data, emulated, torch, parallel");
     refused_more("parallel:\n  stagse: 2\n", "did you mean parallel.stages?");
     refused_more("optimizer:\n  warmup_step: 2\n", "did you mean optimizer.warmup_steps?");
     refused_more("parallel:\n  lr: 2\n", "did you mean optimizer.lr?");
@@ -198,7 +198,7 @@ static void booleans_and_choices_have_their_words_only(void **state) {
     refused_more("parallel:\n  schedule: zb\n", "write gpipe or 1f1b or zb-h1 or zb-h2 or adaptive");
     refused_more("parallel:\n  schedule: interleaved\n", "parallel.schedule is \"interleaved\"");
     refused_more("parallel:\n  schedule: zb-v\n", "parallel.schedule is \"zb-v\"");
-    refused("run:\n  engine: torch\n", "run.engine is \"torch\": write gpt or emulated");
+    refused("run:\n  engine: jax\n", "run.engine is \"jax\": write gpt or emulated or torch");
     refused("data:\n  format: int8\n", "data.format is \"int8\": write bytes or uint16 or uint32");
     refused("data:\n  format: \"bytes\\0\"\n", "data.format is");
 }
@@ -235,6 +235,7 @@ static void what_is_missing_is_named(void **state) {
     assert_true(n > 0);
     refused(text, "data.path is missing");
     refused("run: {dir: x, engine: emulated}\n", "emulated.profile is missing");
+    refused("run: {dir: x, engine: torch}\n", "torch.module is missing");
 }
 
 /* --- overrides and files --- */

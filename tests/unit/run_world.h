@@ -47,7 +47,7 @@ static inline struct holding *world_holding(struct world *w, struct world_rank *
     WORLD_OK(emulated_stage_open(&config, &cost, &r->device, chunk, &stage, world_e));
     WORLD_OK(holding_new(stage, 1, &r->peers, &h, world_e));
     WORLD_OK(versions_take(&h->versions, false, &h->base, world_e));
-    stage->ops->init_params(stage, config.seed, h->base->params);
+    assert_int_equal(stage->ops->init_params(stage, config.seed, h->base->params, NULL), PAWL_OK);
     h->base->number = h->base->updates = w->version;
     return h;
 }

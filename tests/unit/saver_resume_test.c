@@ -422,6 +422,80 @@ static void wrong_shape_and_missing_tensor_are_named_and_change_nothing(void **u
     skit_remove(path);
 }
 
+/* ---- resuming by hand ---- */
+
+static void a_step_read_by_a_reader_is_gone_on_from(void **unused) {
+    (void)unused;
+    char *path = skit_folder();
+    run_of(path, 3, 1, 3);
+    struct pawl_error why = {0};
+    struct skit_rank r = open_one(path);
+    assert_int_equal(pawl_ckpt_resume_from(r.c, 0, 0, &why), PAWL_ARGUMENT); /* steps are stored */
+    assert_non_null(strstr(why.text, "step 3"));
+    assert_int_equal(pawl_ckpt_resume_from(r.c, 3, 9, &why), PAWL_NOT_FOUND); /* of no such start */
+    assert_int_equal(pawl_ckpt_resume_from(r.c, 7, 1, &why), PAWL_NOT_FOUND);
+    assert_int_equal(pawl_ckpt_mark_bad(r.c, 0, 1, "", &why), PAWL_ARGUMENT);
+    SKIT_MUST(pawl_ckpt_mark_bad(r.c, 3, 1, "a bit flipped", e));
+    struct pawl_ckpt_event told;
+    assert_int_equal(pawl_ckpt_poll(r.c, &told, 1), 1);
+    assert_int_equal(told.kind, PAWL_CKPT_FAILED);
+    assert_int_equal(told.step, 3);
+    assert_non_null(strstr(told.text, "a bit flipped"));
+    assert_int_equal(pawl_ckpt_resume_from(r.c, 3, 1, &why), PAWL_NOT_FOUND);
+    assert_non_null(strstr(why.text, "marked bad"));
+    SKIT_MUST(pawl_ckpt_resume_from(r.c, 2, 1, e));
+    struct pawl_ckpt_status status;
+    pawl_ckpt_status(r.c, &status);
+    assert_int_equal(status.durable_step, 2);
+    assert_int_equal(pawl_ckpt_resume_from(r.c, 2, 1, &why), PAWL_ARGUMENT); /* once */
+    assert_int_equal(pawl_ckpt_mark_bad(r.c, 2, 1, "too late", &why), PAWL_ARGUMENT);
+    skit_wait(&r, skit_save(&r, 4), PAWL_CKPT_UNTIL_DURABLE);
+    skit_close(&r);
+    r = open_one(path);
+    assert_int_equal(resume(&r), 4);
+    skit_close(&r);
+    skit_remove(path);
+}
+
+static void a_reader_passes_over_what_it_is_told(void **unused) {
+    (void)unused;
+    char *path = skit_folder();
+    run_of(path, 3, 1, 3);
+    struct pawl_error why = {0};
+    struct pawl_ckpt_reader *reader = NULL;
+    SKIT_MUST(pawl_ckpt_reader_open(path, NULL, &reader, e));
+    for (uint64_t step = 3; step >= 1; step--) {
+        uint32_t newest = pawl_ckpt_reader_newest(reader);
+        assert_int_equal(pawl_ckpt_reader_step(reader, newest).step, step);
+        SKIT_MUST(pawl_ckpt_reader_pass_over(reader, newest, e));
+        assert_true(pawl_ckpt_reader_step(reader, newest).bad);
+    }
+    assert_int_equal(pawl_ckpt_reader_newest(reader), UINT32_MAX);
+    assert_int_equal(pawl_ckpt_reader_pass_over(reader, 99, &why), PAWL_ARGUMENT);
+    pawl_ckpt_reader_close(reader);
+    struct skit_rank r = open_one(path); /* nobody else heard of it */
+    assert_int_equal(resume(&r), 3);
+    skit_close(&r);
+    skit_remove(path);
+}
+
+static void from_nothing_is_a_loss_where_steps_were_durable_once(void **unused) {
+    (void)unused;
+    char *path = skit_folder();
+    struct pawl_error why = {0};
+    struct skit_rank r = open_one(path);
+    SKIT_MUST(pawl_ckpt_resume_from(r.c, 0, 0, e));
+    skit_wait(&r, skit_save(&r, 1), PAWL_CKPT_UNTIL_DURABLE);
+    skit_close(&r);
+    r = open_one(path);
+    SKIT_MUST(pawl_ckpt_mark_bad(r.c, 1, 1, "gone", e));
+    skit_close(&r);
+    r = open_one(path);
+    assert_int_equal(pawl_ckpt_resume_from(r.c, 0, 0, &why), PAWL_CORRUPT);
+    skit_close(&r);
+    skit_remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_start_resumes_at_step_0),
@@ -440,6 +514,9 @@ int main(void) {
         cmocka_unit_test(unreadable_store_is_an_error_and_not_step_0),
         cmocka_unit_test(folder_of_stores_that_names_no_run_is_refused),
         cmocka_unit_test(wrong_shape_and_missing_tensor_are_named_and_change_nothing),
+        cmocka_unit_test(a_step_read_by_a_reader_is_gone_on_from),
+        cmocka_unit_test(a_reader_passes_over_what_it_is_told),
+        cmocka_unit_test(from_nothing_is_a_loss_where_steps_were_durable_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

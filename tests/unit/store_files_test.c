@@ -56,6 +56,46 @@ static void what_is_written_is_read_back(void **state) {
     mem_free(in, BLOCKS * STORE_BLOCK);
 }
 
+static void write_all(struct store *s, struct store_file *f, uint8_t *memory, uint8_t byte) {
+    memset(memory, byte, BLOCKS * STORE_BLOCK);
+    assert_int_equal(store_write(f, 0, memory, BLOCKS * STORE_BLOCK, 1, NULL), PAWL_OK);
+    must(s, 1);
+    assert_int_equal(store_flush(f, 2, NULL), PAWL_OK);
+    must(s, 2);
+}
+
+/* Brings the file into the page cache as another program would. */
+static void read_plainly(const struct place *p, uint8_t *memory) {
+    char path[300];
+    snprintf(path, sizeof path, "%s/a", p->path);
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, memory, BLOCKS * STORE_BLOCK, 0), BLOCKS * STORE_BLOCK);
+    close(fd);
+}
+
+static void cached_bytes_are_those_written_last_or_none(void **state) {
+    const struct place *p = *state;
+    struct store *s = kit_open(*state, false);
+    struct store_file *f = kit_file(s, "a", (uint64_t)BLOCKS * STORE_BLOCK);
+    uint8_t *memory = mem_alloc(BLOCKS * STORE_BLOCK);
+    bool files = p->kind == STORE_PLAIN || p->kind == STORE_URING;
+    for (uint8_t byte = 1; byte <= 3; byte++) {
+        write_all(s, f, memory, byte);
+        uint8_t odd[3 * STORE_BLOCK + 7] = {0};
+        bool had = store_read_cached(f, STORE_BLOCK - 3, odd + 1, sizeof odd - 1);
+        for (size_t i = 1; had && i < sizeof odd; i++) assert_int_equal(odd[i], byte);
+        if (!files) assert_false(had);
+        if (files) read_plainly(p, memory);
+        if (files) assert_true(store_read_cached(f, STORE_BLOCK - 3, odd + 1, sizeof odd - 1));
+        for (size_t i = 1; files && i < sizeof odd; i++) assert_int_equal(odd[i], byte);
+    }
+    assert_false(store_read_cached(f, BLOCKS * STORE_BLOCK - 1, memory, 2)); /* past the end */
+    store_file_close(f);
+    store_close(s);
+    mem_free(memory, BLOCKS * STORE_BLOCK);
+}
+
 static void a_read_past_the_end_is_an_error(void **state) {
     struct store *s = kit_open(*state, false);
     struct store_file *f = kit_file(s, "a", STORE_BLOCK);
@@ -444,6 +484,7 @@ static void a_forked_child_that_closes_the_store_leaves_it_locked(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         KIT_EVERYWHERE(what_is_written_is_read_back),
+        KIT_EVERYWHERE(cached_bytes_are_those_written_last_or_none),
         KIT_EVERYWHERE(a_read_past_the_end_is_an_error),
         KIT_EVERYWHERE(unaligned_operations_are_refused),
         KIT_EVERYWHERE(a_file_grows_and_is_cut_but_opening_never_shrinks_it),

@@ -1,0 +1,134 @@
+"""The user's code in a worker process: its file, its random numbers, its exceptions as one line.
+
+Tested in tests/python/pipeline_test.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import random
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from . import errors, stages
+
+_OURS = Path(__file__).resolve().parent
+_LIBRARIES = tuple(
+    str(Path(p).resolve())
+    for p in {
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("purelib"),
+        sysconfig.get_path("platlib"),
+        str(_OURS),
+    }
+)
+
+
+def seed(*key: Any) -> None:
+    """Sets the generators of torch (the processor's), Python and a loaded numpy to a state of `key` alone."""
+    digest = hashlib.blake2b(" ".join(map(str, ("pawl stages 1", *key))).encode(), digest_size=8).digest()
+    _seed(int.from_bytes(digest, "little") >> 1)
+
+
+def _seed(number: int) -> None:
+    torch.default_generator.manual_seed(
+        number
+    )  # torch.manual_seed notes a traceback for each device: milliseconds
+    random.seed(number)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(number & 0xFFFFFFFF)
+
+
+def load(module: str, options: str, number: int) -> stages.Pipeline:
+    """Imports the user's file (or dotted name), seeded with `number`; the pipeline that it describes.
+
+    Errors: NotFound (no such file), Argument (no pipeline, options for none); whatever the user's code
+    raises.
+    """
+    _seed(number)
+    found = _import(module)
+    made = getattr(found, "pipeline", None)
+    if made is stages.pipeline or made is None:
+        raise errors.Argument(
+            f"{module} has no `pipeline`: write `pipeline = pawl.pipeline(...)`, or "
+            "`def pipeline(options): return pawl.pipeline(...)`"
+        )
+    if not isinstance(made, stages.Pipeline):
+        made = _call(module, made, _options(options))
+    elif options:
+        raise errors.Argument(
+            f"torch.options are given, and `pipeline` of {module} takes none: make it a function of "
+            "options, or take them out of the specification"
+        )
+    if not isinstance(made, stages.Pipeline):
+        raise errors.Argument(
+            f"`pipeline` of {module} is or returns {type(made).__name__}: what pawl.pipeline(...) "
+            "returns is wanted"
+        )
+    return made
+
+
+def _options(text: str) -> dict[str, Any]:
+    try:
+        options = json.loads(text) if text else {}
+    except ValueError as error:
+        raise errors.Argument(f"torch.options are no JSON: {error}") from None
+    if not isinstance(options, dict):
+        raise errors.Argument(f"torch.options are {type(options).__name__}: names and values are wanted")
+    return options
+
+
+def _call(module: str, function: Any, options: dict[str, Any]) -> Any:
+    if not callable(function):
+        return function
+    if inspect.signature(function).parameters:
+        return function(options)
+    if options:
+        raise errors.Argument(f"torch.options are given, and `pipeline` of {module} takes no argument")
+    return function()
+
+
+def _import(module: str) -> ModuleType:
+    if not module.endswith(".py") and "/" not in module:
+        if "" not in sys.path and str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(module)
+    path = Path(module).resolve()
+    if not path.is_file():
+        raise errors.NotFound(f"torch.module: there is no file {path}")
+    name = path.stem if path.stem not in sys.modules else f"pawl_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise errors.Argument(f"torch.module: {path} is no Python file (its name ends with .py)")
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[name] = found
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(found)
+    return found
+
+
+def told(error: BaseException) -> str:
+    """`ValueError: text (file:line)`: the innermost line of the user's own code, else of any code."""
+    text = str(error).strip() or "without a text"
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        f
+        for f in frames
+        if not str(Path(f.filename).resolve()).startswith(_LIBRARIES) and not f.filename.startswith("<")
+    ]
+    where = (own or frames)[-1:]
+    place = f" ({where[0].filename}:{where[0].lineno})" if where else ""
+    return f"{type(error).__name__}: {text}{place}"
