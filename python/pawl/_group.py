@@ -1,11 +1,11 @@
-"""What the ranks of one training agree on: options and names, when to save, when to stop. No collective in a step.
+"""What the ranks of one training agree on: options and names, when to save and to stop, what to restore.
 
-A step costs no message while nothing is due and nobody is told to stop. Rank 0's interval decides when to save: at each
-save it tells the step of the next one, so that the others ask once a save. A notice to stop (SIGTERM on any rank) is
-answered by a thread of every rank, with the step that it is in: all stop one step after the largest of them.
-Where ranks have to be of one mind every rank raises when they are not, and says which rank and what.
-Failures: Argument (different calls or options), PeerLost (a rank or the store is gone), Unsupported (different tensors).
-Tested in tests/python/{group,dist}_test.py."""
+No collective in a step, and no message while nothing is due and nobody is told to stop. Rank 0's interval decides when to
+save: at each save it tells the step of the next one, so that the others ask once a save. A notice to stop
+(SIGTERM on any rank) is answered by a thread of every rank, with the step that it is in: all stop one step
+after the largest of them. Where ranks have to be of one mind every rank raises when they are not, and says
+which rank and what. Failures: Argument (different calls or options), PeerLost (a rank or the store is
+gone), Unsupported (different tensors). Tested in tests/python/{group,dist}_test.py."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ import torch.distributed as td
 from . import _link, _torch, errors
 from ._link import ranks_text
 
-# Ranks that call save() do it within this many seconds of each other. Less than 5: found before anybody wonders.
+# Ranks that call save() do it within this many seconds of each other. Less than 5: found before anybody
+# wonders.
 SAVE_PATIENCE_S = 4.0
 # close() of rank 0 waits so long for a rank that makes no step, as the library does for its part of a save.
 LINGER_S = 30.0
 # Ranks tell the names of their tensors to each other when they differ; one that has gone on does not.
 NAMES_PATIENCE_S = 2.0
 DIFFERENCES_SHOWN = 5
-# No rank begins a save before all have begun the one so many before it: the library gives up steps that more than
-# 2 in_flight + 2 later ones of a rank wait for, and it cannot know that the others come.
+# No rank begins a save before all have begun the one so many before it: the library gives up steps that
+# more than 2 in_flight + 2 later ones of a rank wait for, and it cannot know that the others come.
 AHEAD_MAX = 2
 
 
@@ -117,8 +118,8 @@ class Ranks:
 
     def agree_begin(self, path: str, options: dict[str, Any], names: Callable[[], list[str]],
                     failed: BaseException | None) -> None:
-        """Before anything is made: raises where any rank has `failed`, the same error; Argument when ranks were
-        given different folders, options or objects."""
+        """Before anything is made: raises where any rank has `failed`, the same error; Argument when ranks
+        were given different folders, options or objects."""
         lines = [f"{key} is {value!r}" for key, value in options.items()]
         try:
             lines = sorted(lines + names())
@@ -129,36 +130,43 @@ class Ranks:
         for rank, other in enumerate(told):
             if other["host"] == told[0]["host"] and other["path"] != told[0]["path"]:
                 self._link.part("folder")
-                raise errors.Argument(f"rank 0 was given the folder {told[0]['path']}, and rank {rank} on the same machine "
+                raise errors.Argument(f"rank 0 was given the folder {told[0]['path']}, and rank {rank} on "
+                                      "the same machine "
                                       f"{other['path']}: all ranks save to one folder")
         if any(other["digest"] != told[0]["digest"] for other in told):
             self._refuse_different(lines)
 
     def _refuse_different(self, lines: list[str]) -> None:
-        told = [json.loads(text) for text in self._link.exchange("lines", json.dumps(lines), "told what it was given")]
+        told = [json.loads(text) for text in self._link.exchange("lines", json.dumps(lines),
+                                                                 "told what it was given")]
         others = [r for r, there in enumerate(told) if there != told[0]]
         rank = 0 if self.rank in others else others[0]
         self._link.part("lines")
-        raise errors.Argument(f"the ranks were given different things, nothing was opened: {ranks_text(others)} and rank 0 "
+        raise errors.Argument("the ranks were given different things, nothing was opened: "
+                              f"{ranks_text(others)} and rank 0 "
                               f"differ. Here (rank {self.rank}) and on rank {rank}:\n  "
                               + _differences(lines, told[rank], rank))
 
     def agree_first(self, path: str, failed: BaseException | None) -> None:
-        """Rank 0 has opened the folder, or failed to, where others have not tried: with its lock it keeps a second group
-        away, whose other ranks would otherwise begin a later start of the run, which ends the first one."""
+        """Rank 0 has opened the folder, or failed to, where others have not tried: with its lock it keeps a
+        second group away, whose other ranks would otherwise begin a later start of the run, which ends the
+        first one."""
         self._outcomes("first", {}, failed, f"open {path}")
 
     def agree_opened(self, path: str, run_id: str, failed: BaseException | None) -> None:
-        """After the folder was opened, or was to be: raises where any rank has `failed`, the same error; Foreign when
-        they opened folders of different runs."""
+        """After the folder was opened, or was to be: raises where any rank has `failed`, the same error;
+        Foreign when they opened folders of different runs."""
         told = self._outcomes("opened", {"run": run_id, "path": path}, failed, f"open {path}")
         for rank, other in enumerate(told):
             if other["run"] != told[0]["run"]:
                 self._link.part("run")
-                raise errors.Foreign(f"rank 0 opened run {told[0]['run']} in {told[0]['path']}, rank {rank} run "
-                                     f"{other['run']} in {other['path']}: all ranks save to one folder that all reach")
+                raise errors.Foreign(f"rank 0 opened run {told[0]['run']} in {told[0]['path']}, rank "
+                                     f"{rank} run "
+                                     f"{other['run']} in {other['path']}: all ranks save to one folder "
+                                     "that all reach")
 
-    def _outcomes(self, name: str, mine: dict[str, Any], failed: BaseException | None, what: str) -> list[dict[str, Any]]:
+    def _outcomes(self, name: str, mine: dict[str, Any], failed: BaseException | None,
+                  what: str) -> list[dict[str, Any]]:
         told = {**mine, "failed": "" if failed is None else f"{type(failed).__name__}: {failed}"}
         try:
             out = [json.loads(text) for text in self._link.exchange(name, json.dumps(told), name)]
@@ -179,7 +187,8 @@ class Ranks:
     # ---- Restoring ----
 
     def agree_step(self, attempt: int, mine: tuple[int, int] | None) -> tuple[int, int] | None:
-        """Step and start to restore in attempt 0, 1, ...: what rank 0 says on all ranks; None: there is none."""
+        """Step and start to restore in attempt 0, 1, ...: what rank 0 says on all ranks; None: there is
+        none."""
         key = f"resume/{attempt}"
         if self.rank == 0:
             self._link.set(key, "0 0" if mine is None else f"{mine[0]} {mine[1]}")
@@ -188,17 +197,19 @@ class Ranks:
         return (step, start) if step else None
 
     def agree_planned(self, attempt: int, good: bool) -> bool:
-        """Before anything is overwritten: True when what is stored fits on all ranks. A rank that says False learns no
-        more, and says why in agree_restored() or fail_restored()."""
+        """Before anything is overwritten: True when what is stored fits on all ranks. A rank that says
+        False learns no more, and says why in agree_restored() or fail_restored()."""
         if not good:
             self._link.set(f"planned/{attempt}/{self.rank}", "no")
             return False
-        return "no" not in self._link.exchange(f"planned/{attempt}", "yes", "looked at what is stored, in resume()")
+        return "no" not in self._link.exchange(f"planned/{attempt}", "yes", "looked at what is stored, in "
+                                                                            "resume()")
 
     def agree_restored(self, attempt: int, damage: str) -> list[str]:
-        """Returns when all ranks have read the step: the damage that they met, none: it is good on all of them.
-        PeerLost: one failed for another reason."""
-        told = self._link.exchange(f"restored/{attempt}", "damaged " + damage if damage else "good", "restored")
+        """Returns when all ranks have read the step: the damage that they met, none: it is good on all of
+        them. PeerLost: one failed for another reason."""
+        told = self._link.exchange(f"restored/{attempt}", "damaged " + damage if damage else "good",
+                                   "restored")
         words = [text.partition(" ") for text in told]
         failed = [f"rank {r}: {text}" for r, (word, _, text) in enumerate(words) if word == "failed"]
         if failed:
@@ -229,7 +240,8 @@ class Ranks:
                                   f"{_link.PATIENCE_S:g} s")
         theirs, following = map(int, self._link.get(key).split())
         if theirs != step:
-            raise errors.Argument(f"rank {self.rank} saves step {step} when rank 0 saves step {theirs}: all ranks count the "
+            raise errors.Argument(f"rank {self.rank} saves step {step} when rank 0 saves step {theirs}: "
+                                  "all ranks count the "
                                   "same steps in step()")
         self._next = following
         if self.rank != 0 and self._link.count(f"had/{self._saves}") == self.size - 1:
@@ -238,19 +250,22 @@ class Ranks:
         return True
 
     def agree_save(self, step: int) -> None:
-        """Called by save(): returns when all ranks have called it. Argument on all that call it, now or later: some
-        have not come in time, they are named."""
+        """Called by save(): returns when all ranks have called it. Argument on all that call it, now or
+        later: some have not come in time, they are named."""
         count = self._calls[1] + 1 if self._calls[0] == step else 1
         self._calls, key = (step, count), f"save/{step}/{count}"
         self._link.set(f"{key}/{self.rank}", "1")
-        missing = self._link.expect({r: f"{key}/{r}" for r in range(self.size)}, f"called save() of step {step}",
+        missing = self._link.expect({r: f"{key}/{r}" for r in range(self.size)}, "called save() of step "
+                                                                                 f"{step}",
                                     SAVE_PATIENCE_S)
         verdict = f"no: for {SAVE_PATIENCE_S:g} s not on {ranks_text(missing)}" if missing else "go"
         verdict = self._link.first(key, verdict)
         if verdict != "go":
             raise errors.Argument(
-                f"save() of step {step} was called on rank {self.rank}, and {verdict[4:]} of {self.size}: nothing was "
-                "saved. Call it on all ranks, each saves its own part; where they come to it at different times, after "
+                f"save() of step {step} was called on rank {self.rank}, and {verdict[4:]} of {self.size}: "
+                "nothing was "
+                "saved. Call it on all ranks, each saves its own part; where they come to it at different "
+                "times, after "
                 "torch.distributed.barrier()")
         if self._agreed:  # all ranks have left that one
             self._link.drop(f"{self._agreed}/{self.rank}")
@@ -259,9 +274,9 @@ class Ranks:
         self._agreed = key
 
     def agree_state(self, step: int, late: list[tuple[str, torch.Tensor]]) -> None:
-        """Before a save is begun: waits for the other ranks where the tensors are not those of the save before, or where
-        they are AHEAD_MAX saves behind. Unsupported: other ranks hold others, and each would save a part of what some
-        do not have."""
+        """Before a save is begun: waits for the other ranks where the tensors are not those of the save
+        before, or where they are AHEAD_MAX saves behind. Unsupported: other ranks hold others, and each
+        would save a part of what some do not have."""
         held = [(name, t.dtype, t.shape, getattr(t, "placements", None)) for name, t in late]
         changed, self._held = held != self._held, held
         if changed:
@@ -281,7 +296,8 @@ class Ranks:
             self._link.set(f"all/{self._begun}", "1")
         everyone = {r: f"all/{behind}" for r in range(self.size)}
         if behind > 0 and self._link.expect(everyone, f"begun to save, {AHEAD_MAX} saves before step {step}"):
-            raise errors.PeerLost(f"rank {self.rank} saves step {step}, and for {_link.PATIENCE_S:g} s waits for another "
+            raise errors.PeerLost(f"rank {self.rank} saves step {step}, and for {_link.PATIENCE_S:g} s "
+                                  "waits for another "
                                   f"that is {AHEAD_MAX} saves behind")
         nobodys = behind - AHEAD_MAX - 1  # who has begun `behind` has waited for that
         if nobodys > 0 and self.rank == 0:
@@ -298,7 +314,8 @@ class Ranks:
             if int(at) >= step:
                 return digest
             if time.monotonic() >= end:
-                raise errors.PeerLost(f"rank {self.rank} waited {_link.PATIENCE_S:g} s for rank {rank} to have {what}; its "
+                raise errors.PeerLost(f"rank {self.rank} waited {_link.PATIENCE_S:g} s for rank {rank} to "
+                                      f"have {what}; its "
                                       f"newest is step {at}")
             if time.monotonic() - looked >= _link.BEAT_S:
                 looked = time.monotonic()
@@ -312,8 +329,10 @@ class Ranks:
             text = _differences(names, json.loads(self._link.get(key)), rank)
         self._link.part(f"names/{step}")
         raise errors.Unsupported(
-            f"step {step} was not saved: rank {self.rank} and rank {rank} hold different tensors. Each saves a part of those "
-            "that are the same on all ranks: wanted the same names, types, shapes and placements everywhere (an optimizer "
+            f"step {step} was not saved: rank {self.rank} and rank {rank} hold different tensors. Each "
+            "saves a part of those "
+            "that are the same on all ranks: wanted the same names, types, shapes and placements "
+            "everywhere (an optimizer "
             f"that keeps state on some ranks only: use torch.distributed.fsdp.fully_shard)\n  {text}")
 
     # ---- When to stop ----
@@ -336,11 +355,12 @@ class Ranks:
     def _has_saved(self, rank: int, step: int) -> bool:
         """It closed after that save: what became of it is for the files to say."""
         key = f"state/{rank}"
-        return self._link.has(f"done/{rank}") and self._link.has(key) and int(self._link.get(key).split()[0]) >= step
+        closed = self._link.has(f"done/{rank}") and self._link.has(key)
+        return closed and int(self._link.get(key).split()[0]) >= step
 
     def leave(self, linger_s: float | None) -> None:
-        """The last call. Rank 0 keeps answering until the others have left too, or for `linger_s` seconds none of them
-        has made a step (None: LINGER_S; 0: at once)."""
+        """The last call. Rank 0 keeps answering until the others have left too, or for `linger_s` seconds
+        none of them has made a step (None: LINGER_S; 0: at once)."""
         self._link.leave(LINGER_S if linger_s is None else linger_s)
 
 
@@ -348,7 +368,8 @@ Group = Solo | Ranks
 
 
 def find(group: Any) -> Any:
-    """"auto": all ranks of torch.distributed where it is initialized, else this process alone; None: alone."""
+    """"auto": all ranks of torch.distributed where it is initialized, else this process alone; None:
+    alone."""
     if group is None:
         return Solo()
     if group != "auto":

@@ -1,10 +1,10 @@
 """What ranks tell each other beside the training: texts in a store of torch.distributed that rank 0 serves.
 
-Promises: nothing here is a collective but making a Link; no call waits for a rank that is gone, or for ever: a thread
-in each rank gives a sign of life every BEAT_S, and a rank without one for LOST_S is told as PeerLost by those that wait
-for it. The same thread answers a notice to stop at once, whatever its program is doing: see Link.stop_step.
-Ignores: messages of programs that are not this start's (the store's port is chosen anew, and a name checked).
-Tested in tests/python/group_test.py."""
+Promises: nothing here is a collective but making a Link; no call waits for a rank that is gone, or for
+ever: a thread in each rank gives a sign of life every BEAT_S, and a rank without one for LOST_S is told as
+PeerLost by those that wait for it. The same thread answers a notice to stop at once, whatever its program
+is doing: see Link.stop_step. Ignores: messages of programs that are not this start's (the store's port is
+chosen anew, and a name checked). Tested in tests/python/group_test.py."""
 
 from __future__ import annotations
 
@@ -60,14 +60,15 @@ class Link:
         try:
             td.broadcast_object_list(told, src=0)
         except RuntimeError as e:
-            raise errors.PeerLost(f"rank {self.rank}: ranks could not meet to make a Checkpointer: {e}") from e
+            raise errors.PeerLost(f"rank {self.rank}: ranks could not meet for a Checkpointer: {e}") from e
         failed, addresses, port, self.start = told[0] or ("rank 0 said nothing", [], 0, "")
         if failed:
             raise errors.PeerLost(f"rank 0 could not serve a store to the other ranks: {failed}")
         self._store = self._connect(addresses, port)
         self._seen: dict[int, tuple[str, float]] = {}  # by rank: newest sign of life, and since when
         self._lost = ""
-        self._lock = threading.Lock()  # of the two below: a step is before the answer to a notice, or after it
+        # Of the two below: a step is before the answer to a notice, or after it.
+        self._lock = threading.Lock()
         self._step = 0
         self._answered = False
         self._stop = 0
@@ -78,7 +79,8 @@ class Link:
         self._thread.start()
 
     def _serve(self) -> tuple[str, list[str], int, str]:
-        """(why it failed or "", addresses, port, name of this start): an error here must not leave others waiting."""
+        """(why it failed or "", addresses, port, name of this start): an error here must not leave others
+        waiting."""
         name = uuid.uuid4().hex
         try:
             self._server = _store.open_store("0.0.0.0", 0, True, _seconds(PATIENCE_S))
@@ -100,7 +102,8 @@ class Link:
                 why += f"; {address}: another program answers"
             except RuntimeError as e:
                 why += f"; {address}: {str(e).splitlines()[0]}"
-        raise errors.PeerLost(f"rank {self.rank} does not reach the store of rank 0 at port {port}{why}. Set MASTER_ADDR "
+        raise errors.PeerLost(f"rank {self.rank} does not reach the store of rank 0 at port {port}{why}. "
+                              "Set MASTER_ADDR "
                               "on rank 0 to an address that all ranks reach")
 
     # ---- The thread ----
@@ -140,8 +143,9 @@ class Link:
         self.set("stop", str(self.rank))
 
     def stop_step(self, step: int, mine: bool) -> int:
-        """Called when `step` is done: the step at whose end all ranks stop, 0: nobody was told to. The same number on
-        all ranks, larger than the step of any of them at the time: none has passed it, none waits for another's step."""
+        """Called when `step` is done: the step at whose end all ranks stop, 0: nobody was told to. The same
+        number on all ranks, larger than the step of any of them at the time: none has passed it, none waits
+        for another's step."""
         with self._lock:
             self._step = step
             answered = self._answered
@@ -153,7 +157,8 @@ class Link:
         if mine or answered:
             waiting = [r for r in range(self.size) if r != self.rank]
             while not self._known.wait(BEAT_S):
-                self.refuse_gone([r for r in waiting if not self.has(f"stop/{r}")], "answered the notice to stop")
+                self.refuse_gone([r for r in waiting if not self.has(f"stop/{r}")], "answered the notice "
+                                                                                    "to stop")
             if not self._stop:
                 self.check()
         return self._stop
@@ -163,7 +168,8 @@ class Link:
     def check(self) -> None:
         """PeerLost: the store is gone."""
         if self._lost:
-            raise errors.PeerLost(f"rank {self.rank} has lost rank 0, or that has closed its Checkpointer: {self._lost}")
+            raise errors.PeerLost(f"rank {self.rank} has lost rank 0, or that has closed its Checkpointer: "
+                                  f"{self._lost}")
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         self.check()
@@ -212,7 +218,8 @@ class Link:
     def refuse_gone(self, ranks: list[int], what: str, keys: dict[int, str] | None = None) -> None:
         gone = [(r, why) for r in ranks if (why := self.gone(r)) and not (keys and self.has(keys[r]))]
         if gone:
-            raise errors.PeerLost(f"rank {self.rank} waited for {ranks_text([r for r, _ in gone])} of {self.size} to have "
+            raise errors.PeerLost(f"rank {self.rank} waited for {ranks_text([r for r, _ in gone])} of "
+                                  f"{self.size} to have "
                                   f"{what}: {gone[0][1]}")
 
     def gone(self, rank: int) -> str:
@@ -233,8 +240,10 @@ class Link:
         """Waits for each rank's key. PeerLost: one did not come."""
         missing = self.expect(keys, what)
         if missing:
-            raise errors.PeerLost(f"rank {self.rank} waited {PATIENCE_S:g} s for {ranks_text(missing)} of {self.size} "
-                                  f"to have {what}: they live, and did not come. All ranks make the same calls")
+            raise errors.PeerLost(f"rank {self.rank} waited {PATIENCE_S:g} s for {ranks_text(missing)} of "
+                                  f"{self.size} "
+                                  f"to have {what}: they live, and did not come. All ranks make the same "
+                                  "calls")
 
     def exchange(self, name: str, mine: str, what: str) -> list[str]:
         """The texts of all ranks, in their order, once for each name. PeerLost: one did not come."""
@@ -246,7 +255,8 @@ class Link:
     # ---- The end ----
 
     def part(self, name: str) -> None:
-        """Before an error that every rank raises: rank 0 may end the program with it, and serves until all know why."""
+        """Before an error that every rank raises: rank 0 may end the program with it, and serves until all
+        know why."""
         try:
             self.set(f"heard/{name}/{self.rank}", "1")
             if self.rank == 0:
@@ -255,8 +265,8 @@ class Link:
             pass
 
     def leave(self, linger_s: float) -> None:
-        """The last call. Rank 0 serves the others until they have left too, are gone, or for `linger_s` seconds none of
-        them has made a step. Never an error: nobody is waited for any more."""
+        """The last call. Rank 0 serves the others until they have left too, are gone, or for `linger_s`
+        seconds none of them has made a step. Never an error: nobody is waited for any more."""
         self._closing.set()
         self._thread.join()
         try:

@@ -195,7 +195,8 @@ class Restore:
         here = _shard.in_place({n: t for n, t in like.items() if n in stored and self._is_module(n)})
         placed = _tree.placed(blob["objects"])
         return {t.name: here[t.name] if t.name in here else
-                _shard.fresh(t.name, tuple(t.shape), _torch.TORCH_OF[t.dtype], like.get(t.name), t.name in placed)
+                _shard.fresh(t.name, tuple(t.shape), _torch.TORCH_OF[t.dtype], like.get(t.name),
+                             t.name in placed)
                 for t in stored.values()}
 
     def _is_module(self, name: str) -> bool:

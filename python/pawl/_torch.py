@@ -28,8 +28,8 @@ DTYPES = {getattr(torch, name): text for name, text in _DTYPES.items() if hasatt
 TORCH_OF = {text: dtype for dtype, text in DTYPES.items()}
 
 
-# Tensors of so many bytes in objects and extra state are in the blob of each rank where there are several: they may be
-# a rank's own. A state of torch's generator for the processor has 5056.
+# Tensors of so many bytes in objects and extra state are in the blob of each rank where there are several:
+# they may be a rank's own. A state of torch's generator for the processor has 5056.
 OWN_BYTES_MAX = 16384
 
 
@@ -316,8 +316,8 @@ def rng_set(stored: dict[str, Any]) -> None:
 
 
 def rng_derive(rank: int, stored: dict[str, Any]) -> None:
-    """For a rank that no stored state is of: a seed from the state stored of rank 0 and the rank, so that another resume
-    at another step gives others."""
+    """For a rank that no stored state is of: a seed from the state stored of rank 0 and the rank, so that
+    another resume at another step gives others."""
     text = f"pawl rank {rank} {json.dumps(stored, sort_keys=True)}"
     seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
     torch.manual_seed(seed)

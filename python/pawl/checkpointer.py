@@ -4,11 +4,12 @@
     for step in range(ckpt.resume(), steps):
         ...; opt.step(); ckpt.step()
 
-Promises: a step that resume() returns is whole, and everything given is as it was after that step. What only
-opt.step() changes is copied by threads of the library after save() has returned, until a hook before the next
-opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name, shape
-or type; a damaged step is passed over for an older one. One thread uses a Checkpointer. Failures: pawl.errors. Contract in prose: docs/pytorch.md.
-Tested in tests/python/{checkpointer,exact}_test.py."""
+Promises: a step that resume() returns is whole, and everything given is as it was after that step. What
+only opt.step() changes is copied by threads of the library after save() has returned, until a hook before
+the next opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in
+name, shape or type; a damaged step is passed over for an older one. One thread uses a Checkpointer.
+Failures: pawl.errors. Contract in prose: docs/pytorch.md. Tested in
+tests/python/{checkpointer,exact}_test.py."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ class Checkpointer:
             self._states = _torch.states(objects)
         except errors.Error as e:
             failed = e
-        self._group = _group.find("auto")  # collective: an error above must not leave others waiting for this rank
+        # collective: an error above must not leave others waiting for this rank
+        self._group = _group.find("auto")
         for state in self._states:
             if not isinstance(state, _torch.OptimizerState):
                 state.own = self._group.size > 1
@@ -80,7 +82,8 @@ class Checkpointer:
         shared = {"every": every, "overhead": overhead, "keep": keep, "in_flight": in_flight, "mtbf": mtbf,
                   "on_full": on_full, "tolerate": tolerate, "rng": rng, "from_scratch": from_scratch}
         try:
-            self._group.agree_begin(os.path.realpath(self._path), shared, lambda: _torch.names(self._states), failed)
+            self._group.agree_begin(os.path.realpath(self._path), shared,
+                                    lambda: _torch.names(self._states), failed)
             staging_bytes, staging_max_bytes = _staging(staging, self._group.size)
             self._ckpt = self._open(
                 every, overhead=overhead, mtbf_s=mtbf or 0.0, in_flight=in_flight, keep=keep,
@@ -290,7 +293,8 @@ class Checkpointer:
                 "step may hold a mixture. Call fence() before anything but opt.step() changes parameters")
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until the newest save is durable. Timeout, what it failed with, or PeerLost: a rank that is gone."""
+        """Until the newest save is durable. Timeout, what it failed with, or PeerLost: a rank that is
+        gone."""
         self._check()
         end = math.inf if timeout is None else time.monotonic() + timeout
         while self._last_id:
@@ -308,9 +312,9 @@ class Checkpointer:
         return {**(status if isinstance(status, dict) else status._asdict()), "step": self._step}
 
     def events(self) -> list[_native.Event]:
-        """What happened since the last call, oldest first: begun, captured, committed, durable, skipped, cancelled,
-        failed (id 0: something damaged that resume() passed over), interval. Of more than 1024 the oldest are
-        dropped. Failures are raised by step() and save() all the same."""
+        """What happened since the last call, oldest first: begun, captured, committed, durable, skipped,
+        cancelled, failed (id 0: something damaged that resume() passed over), interval. Of more than 1024
+        the oldest are dropped. Failures are raised by step() and save() all the same."""
         self._check()
         return self._ckpt.events()
 
@@ -325,10 +329,11 @@ class Checkpointer:
             self.save()
 
     def resume(self, *, strict: bool = False) -> int:
-        """Restore the newest durable step: the number of steps done, 0 when nothing was ever saved. Once, before
-        the first step(). A damaged step is marked bad and passed over for the next older one, with the warning
-        StepLost; strict: Corrupt instead. StateMismatch: all differences, and nothing was loaded. Corrupt: no
-        good step is left, the objects are partly overwritten. Io, Foreign; PeerLost: another rank failed."""
+        """Restore the newest durable step: the number of steps done, 0 when nothing was ever saved. Once,
+        before the first step(). A damaged step is marked bad and passed over for the next older one, with
+        the warning StepLost; strict: Corrupt instead. StateMismatch: all differences, and nothing was
+        loaded. Corrupt: no good step is left, the objects are partly overwritten. Io, Foreign; PeerLost:
+        another rank failed."""
         self._check()
         if self._resumed or self._step:
             raise errors.Argument("resume() comes once, before the first step()")
@@ -369,8 +374,8 @@ def _digest(tensor: torch.Tensor) -> bytes:
 
 
 class _Wrapped:
-    """A hook before step() of optimizers that have none. The method on the optimizer stays one, with what others
-    have noted on it: schedulers of PyTorch wrap it too, before this or after."""
+    """A hook before step() of optimizers that have none. The method on the optimizer stays one, with what
+    others have noted on it: schedulers of PyTorch wrap it too, before this or after."""
 
     def __init__(self, optimizer: Any, before: Any) -> None:
         self._optimizer, self._had = optimizer, vars(optimizer).get("step")

@@ -1,5 +1,6 @@
-"""Checkpointer on several ranks over gloo: every way to spread a model, saved by some ranks and loaded by others, equal
-bit for bit; a killed training equal to an undisturbed one; generators and samples of ranks that come and go."""
+"""Checkpointer on several ranks over gloo: every way to spread a model, saved by some ranks and loaded by
+others, equal bit for bit; a killed training equal to an undisturbed one; generators and samples of ranks that
+come and go."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Block(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.up, self.norm, self.down = torch.nn.Linear(7, 33), torch.nn.BatchNorm1d(33), torch.nn.Linear(33, 7)
+        self.up, self.down = torch.nn.Linear(7, 33), torch.nn.Linear(33, 7)
+        self.norm = torch.nn.BatchNorm1d(33)
         self.few, self.one = torch.nn.Parameter(torch.randn(3, 7)), torch.nn.Parameter(torch.randn(1))
 
     def forward(self, x: Any) -> Any:
@@ -41,7 +43,7 @@ class Block(torch.nn.Module):
 
 
 class Rows(torch.optim.Optimizer):
-    """Momentum, and state of other shapes than the parameter's: sums over rows, a scalar, DTensors where that is one."""
+    """Momentum, and state of other shapes than the parameter's: a sum, a count; DTensors with those."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {"lr": 0.01})
@@ -61,7 +63,9 @@ class Rows(torch.optim.Optimizer):
 
 
 def everywhere(value: Any) -> Any:
-    return value.redistribute(placements=[Replicate()] * value.device_mesh.ndim) if hasattr(value, "placements") else value
+    if not hasattr(value, "placements"):
+        return value
+    return value.redistribute(placements=[Replicate()] * value.device_mesh.ndim)
 
 
 def build(kind: str) -> tuple[Any, Any]:
@@ -69,7 +73,8 @@ def build(kind: str) -> tuple[Any, Any]:
     world = td.get_world_size()
     if kind == "tp":
         inner: Any = torch.nn.Sequential(torch.nn.Linear(7, 36), torch.nn.ReLU(), torch.nn.Linear(36, 5))
-        parallelize_module(inner, init_device_mesh("cpu", (world,)), {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        parallelize_module(inner, init_device_mesh("cpu", (world,)),
+                           {"0": ColwiseParallel(), "2": RowwiseParallel()})
         return inner, torch.optim.AdamW(inner.parameters(), lr=0.01)
     model: Any = torch.nn.Sequential(Block(), Block())
     if kind == "ddp":
@@ -105,7 +110,7 @@ KINDS = ("ddp", "fsdp", "mixed", "hsdp", "tp", "rows")
 
 
 def rank_chain(rank: int, world: int, folder: str, begins: int, to: int) -> None:
-    """Of each kind: loads what the ranks before have saved, and saves it as the next step, without a byte gathered."""
+    """Of each kind: loads what the ranks before have saved, saves it as the next step, gathers nothing."""
     for kind in KINDS:
         model, optimizer = build(kind)
         ckpt = Checkpointer(f"{folder}/{kind}", model=model, optimizer=optimizer, every=1000)
@@ -114,7 +119,8 @@ def rank_chain(rank: int, world: int, folder: str, begins: int, to: int) -> None
             train(model, optimizer, spread=kind != "tp")
         text = ranks.digest(model, optimizer)
         if begins:
-            assert text == ranks.get(folder, f"saved-{kind}"), f"{kind}: rank {rank} of {world}: other bytes than were saved"
+            saved = ranks.get(folder, f"saved-{kind}")
+            assert text == saved, f"{kind}: rank {rank} of {world}: other bytes than were saved"
         ckpt.step(to)
         with CommDebugMode() as counted:
             ckpt.save(wait=True)
@@ -128,9 +134,10 @@ def rank_chain(rank: int, world: int, folder: str, begins: int, to: int) -> None
 def rank_other_kind(rank: int, world: int, folder: str, kind: str) -> None:
     """What DistributedDataParallel saved, sharded, and the other way round."""
     model, optimizer = build(kind)
-    with Checkpointer(f"{folder}/{'fsdp' if kind == 'ddp' else 'ddp'}", model=model, optimizer=optimizer) as ckpt:
+    other = "fsdp" if kind == "ddp" else "ddp"
+    with Checkpointer(f"{folder}/{other}", model=model, optimizer=optimizer) as ckpt:
         assert ckpt.resume() == STEPS
-        assert ranks.digest(model, optimizer) == ranks.get(folder, f"saved-{'fsdp' if kind == 'ddp' else 'ddp'}")
+        assert ranks.digest(model, optimizer) == ranks.get(folder, f"saved-{other}")
         train(model, optimizer)
 
 
@@ -159,15 +166,16 @@ def rank_trains(rank: int, world: int, folder: str, kind: str, name: str, total:
         for parameter in inner.parameters():
             parameter.copy_(torch.arange(parameter.numel()).reshape(parameter.shape).cos() / 4)
     if kind == "ddp":
-        # Three ranks and more: without this its first step after a start sums in another order than the later ones.
+        # Without this its first step after a start sums in another order than the later ones.
         inner = torch.nn.parallel.DistributedDataParallel(inner, find_unused_parameters=True)
     else:
         fully_shard(inner, mesh=init_device_mesh("cpu", (world,)))
     optimizer = torch.optim.AdamW(inner.parameters(), lr=0.01)
     own = torch.Generator().manual_seed(rank)
     kept = {"generator": own.get_state(), "draws": 0}
-    with Checkpointer(f"{folder}/{kind}-{name}", model=inner, optimizer=optimizer, kept=kept, every=7) as ckpt, \
-            open(f"{folder}/{kind}-{name}-{rank}", "a", buffering=1) as log:
+    path = f"{folder}/{kind}-{name}"
+    with Checkpointer(path, model=inner, optimizer=optimizer, kept=kept, every=7) as ckpt, \
+            open(f"{path}-{rank}", "a", buffering=1) as log:
         for step in range(ckpt.resume(), total):
             own.set_state(kept["generator"])
             x = torch.randn(4, 8) + torch.rand(1, generator=own) + random.random()
@@ -244,7 +252,7 @@ class DistTest(unittest.TestCase):
                     self.assertEqual(whole[:100], lines[:100])
                     self.assertGreater(int(tail[0].split()[0]), 0, "began anew")
                     self.assertEqual(whole[int(tail[0].split()[0]):], tail)
-                self.assertNotEqual(ranks.get(self.folder, f"{kind}-whole-0"), ranks.get(self.folder, f"{kind}-whole-1"))
+                self.assertNotEqual(*[ranks.get(self.folder, f"{kind}-whole-{rank}") for rank in range(2)])
 
     def test_generators_go_on_and_ranks_that_were_not_there_have_new_ones(self) -> None:
         for begins, world in enumerate((2, 3, 2, 3)):
@@ -253,7 +261,8 @@ class DistTest(unittest.TestCase):
                  for begins, world in enumerate((2, 3, 2, 3)) for rank in range(world)}
         for begins, rank in drawn:
             if begins > 0 and rank < 2:
-                self.assertEqual(drawn[begins, rank], ranks.get(self.folder, f"next-{begins}-{rank}"), (begins, rank))
+                undisturbed = ranks.get(self.folder, f"next-{begins}-{rank}")
+                self.assertEqual(drawn[begins, rank], undisturbed, (begins, rank))
         self.assertEqual(len(set(drawn.values())), len(drawn), "two ranks, or two starts, draw the same")
 
     def test_each_sample_once_an_epoch_when_four_ranks_become_three(self) -> None:

@@ -1,4 +1,5 @@
-"""Ranks that agree: on what they were given, when to save, when to stop, what to resume; and those that do not."""
+"""Ranks that agree: on what they were given, when to save, when to stop, what to resume; and those that do
+not."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def train(model: Any, optimizer: Any, pause_s: float = 0.0) -> None:
 
 def opened(folder: str, **options: Any) -> tuple[Any, Any, Checkpointer]:
     model, optimizer = build()
-    return model, optimizer, Checkpointer(f"{folder}/run", model=model, optimizer=optimizer, **{"every": 1000, **options})
+    return model, optimizer, Checkpointer(f"{folder}/run", model=model, optimizer=optimizer,
+                                          **{"every": 1000, **options})
 
 
 def must_raise(kind: type[BaseException], text: str, call: Any, within_s: float = 30.0) -> None:
@@ -74,7 +76,8 @@ def rank_counts_differently(rank: int, world: int, folder: str) -> None:
         must_raise(errors.Argument, "rank 1 saves step 5 when rank 0 saves step 1", lambda: ckpt.step(5))
         ckpt.close()
     else:
-        must_raise(errors.PeerLost, "rank 1 of 2 to have begun the save of step 1: it has closed", lambda: ckpt.step(1))
+        must_raise(errors.PeerLost, "rank 1 of 2 to have begun the save of step 1: it has closed",
+                   lambda: ckpt.step(1))
 
 
 # ---- When to stop ----
@@ -149,7 +152,8 @@ def rank_dies_in_save(rank: int, world: int, folder: str, victim: int) -> None:
     if rank == victim:
         ckpt._group.agree_save(2)  # says that it saves, and is gone
         os.kill(os.getpid(), signal.SIGKILL)
-    must_raise(errors.PeerLost, f"rank {victim}" if victim else "lost rank 0", lambda: ckpt.save(wait=True), 25.0)
+    must_raise(errors.PeerLost, f"rank {victim}" if victim else "lost rank 0", lambda: ckpt.save(wait=True),
+               25.0)
     if victim:  # without the store nothing was begun
         must_raise(errors.Error, "step 2", lambda: ckpt.close(1.0))
 
@@ -173,7 +177,8 @@ def rank_resumes(rank: int, world: int, folder: str, step: int, then: int) -> No
 def rank_dies_in_resume(rank: int, world: int, folder: str, victim: int) -> None:
     model, optimizer, ckpt = opened(folder)
     if rank == victim:
-        _restore.Restore._plan = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment]
+        _restore.Restore._plan = lambda *_: os.kill(os.getpid(),
+                                                    signal.SIGKILL)  # type: ignore[method-assign, assignment]
     before = ranks.digest(model, optimizer)
     must_raise(errors.PeerLost, f"rank {victim}", ckpt.resume, 25.0)
     assert ranks.digest(model, optimizer) == before, "something was loaded"
@@ -214,7 +219,8 @@ def rank_differs(rank: int, world: int, folder: str, how: str) -> None:
             options["values"] = {"epoch": 1}  # type: ignore[assignment]
     say = {"folder": "rank 2 on the same machine", "every": "every is 11", "object": "values is a object",
            "shape": "weight: float32 (7, 299)", "bad": "every is 0"}
-    must_raise(errors.Argument, say[how], lambda: Checkpointer(path, model=model, optimizer=optimizer, **options))  # type: ignore[arg-type]
+    must_raise(errors.Argument, say[how], lambda: Checkpointer(path, model=model, optimizer=optimizer,
+                                                               **options))  # type: ignore[arg-type]
     td.barrier()
     assert not os.path.exists(f"{folder}/run") and not os.path.exists(f"{folder}/other"), "something was made"
 

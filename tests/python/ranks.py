@@ -37,14 +37,16 @@ KILLED = -signal.SIGKILL
 
 
 def warm() -> None:
-    """The first step of an optimizer imports a thousand modules. No backward(): its threads do not survive a fork."""
+    """The first step of an optimizer imports a thousand modules. No backward(): its threads do not survive
+    a fork."""
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     torch.optim.AdamW([parameter]).step()
     random.seed()
 
 
-def _main(function: Callable[..., None], rank: int, world: int, folder: str, tag: str, arguments: tuple[Any, ...]) -> None:
+def _main(function: Callable[..., None], rank: int, world: int, folder: str, tag: str,
+          arguments: tuple[Any, ...]) -> None:
     code = 1
     signal.alarm(int(2 * LIMIT_S))  # also where the tests are killed before they reap it
     try:
@@ -71,7 +73,8 @@ class Group:
         Group._made += 1
         tag = f"{os.getpid()}-{Group._made}"
         fork = multiprocessing.get_context("fork")
-        self.ranks = [fork.Process(target=_main, args=(function, r, world, folder, tag, arguments)) for r in range(world)]
+        self.ranks = [fork.Process(target=_main, args=(function, r, world, folder, tag,
+                                                       arguments)) for r in range(world)]
         for rank in self.ranks:
             rank.start()
 
@@ -92,10 +95,12 @@ class Group:
         return codes
 
 
-def run(function: Callable[..., None], world: int, folder: str, *arguments: Any, wanted: list[int] | None = None) -> None:
+def run(function: Callable[..., None], world: int, folder: str, *arguments: Any,
+        wanted: list[int] | None = None) -> None:
     codes = Group(function, world, folder, *arguments).end()
     if codes != (wanted or [0] * world):
-        raise AssertionError(f"{function.__name__} on {world} ranks ended with {codes}, wanted {wanted or 'all 0'}")
+        raise AssertionError(f"{function.__name__} on {world} ranks ended with {codes}, wanted "
+                             f"{wanted or 'all 0'}")
 
 
 def put(folder: str, name: str, text: str) -> None:

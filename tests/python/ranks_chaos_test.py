@@ -1,4 +1,5 @@
-"""Three ranks, of which some are killed or told to stop again and again at any moment: the end is that of no disturbance.
+"""Three ranks, of which some are killed or told to stop again and again at any moment: the end is that of
+no disturbance.
 
 PAWL_SEED=N repeats the choices of a run; each prints its own."""
 
@@ -36,7 +37,8 @@ def rank_trains(rank: int, world: int, folder: str, name: str, total: int) -> No
     model = torch.nn.parallel.DistributedDataParallel(inner, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     sampler: Any = Sampler(999, 9, seed=5)
-    with Checkpointer(f"{folder}/{name}", model=model, optimizer=optimizer, sampler=sampler, every=2, grace=5.0,
+    with Checkpointer(f"{folder}/{name}", model=model, optimizer=optimizer, sampler=sampler, every=2,
+                      grace=5.0,
                       keep=2) as ckpt:
         first = ckpt.resume()
         batches = iter(sampler)
@@ -52,7 +54,8 @@ def rank_trains(rank: int, world: int, folder: str, name: str, total: int) -> No
             ckpt.step()
             ranks.put(folder, f"runs-{rank}", "")
         ckpt.save(wait=True)
-    ranks.put(folder, f"{name}-{rank}", f"{ranks.digest(model, optimizer)} {torch.rand(3).tolist()} {sampler.state_dict()}")
+    ranks.put(folder, f"{name}-{rank}", f"{ranks.digest(model, optimizer)} {torch.rand(3).tolist()} "
+                                        f"{sampler.state_dict()}")
 
 
 def newest(path: str) -> int:
@@ -69,7 +72,8 @@ class ChaosTest(unittest.TestCase):
         group = ranks.Group(rank_trains, WORLD, folder, "cut", FOREVER)
         at_start = dice.random() < 0.4
         for rank in range(WORLD):
-            ranks.await_file(folder, f"runs-{rank}") if not at_start else ranks.put(folder, f"runs-{rank}", "")
+            ranks.await_file(folder, f"runs-{rank}") if not at_start else ranks.put(folder, f"runs-{rank}",
+                                                                                    "")
         time.sleep(dice.random() * LIFE_S)
         number = dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
         who = dice.sample(range(WORLD), dice.randint(1, WORLD))
@@ -90,7 +94,8 @@ class ChaosTest(unittest.TestCase):
             for _ in range(KILLS):
                 before = newest(f"{folder}/cut")
                 done.append(self.disturb(folder, dice))
-                self.assertGreaterEqual(newest(f"{folder}/cut"), before, f"seed {seed}: steps were lost: {done}")
+                self.assertGreaterEqual(newest(f"{folder}/cut"), before, f"seed {seed}: steps were lost: "
+                                                                         f"{done}")
             total = newest(f"{folder}/cut") + 11
             ranks.run(rank_trains, WORLD, folder, "cut", total)
             ranks.run(rank_trains, WORLD, folder, "whole", total)

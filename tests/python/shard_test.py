@@ -33,7 +33,8 @@ def check_box(full: torch.Tensor, piece: _shard.Piece, what: str) -> None:
     box = full
     for d, (begin, extent) in enumerate(zip(piece.begin, piece.extent)):
         box = box.narrow(d, begin, extent)
-    assert torch.equal(box, piece.view), f"{what}: box {piece.begin} {piece.extent} holds {piece.view}, wanted {box}"
+    place = f"{what}: box {piece.begin} {piece.extent}"
+    assert torch.equal(box, piece.view), f"{place} holds {piece.view}, wanted {box}"
 
 
 def counts(full: torch.Tensor, pieces: list[_shard.Piece]) -> torch.Tensor:
@@ -54,7 +55,8 @@ def distributable() -> list[tuple[int, ...]]:
 
 def rank_boxes(rank: int, world: int, folder: str, mesh_shape: tuple[int, ...]) -> None:
     mesh = init_device_mesh("cpu", mesh_shape)
-    cases = [(shape, placements) for shape in distributable() for placements in placements_of(shape, mesh_shape)]
+    cases = [(shape, placements) for shape in distributable()
+             for placements in placements_of(shape, mesh_shape)]
     covered = []  # how often each element of each case is saved here, and how many pieces there are
     for shape, placements in cases:
         full = arange(shape)
@@ -97,7 +99,8 @@ class ShardTest(unittest.TestCase):
                     for piece in pieces:
                         check_box(full, piece, f"{shape} of {world}")
                         self.assertTrue(piece.view.is_contiguous())
-                    self.assertTrue(torch.equal(counts(full, pieces), torch.ones(shape)), f"{shape} of {world}")
+                    once = torch.equal(counts(full, pieces), torch.ones(shape))
+                    self.assertTrue(once, f"{shape} of {world}")
                     self.assertGreaterEqual(len(pieces), 1)
 
     def test_large_tensors_are_shared_evenly_and_small_ones_have_one_owner(self) -> None:
