@@ -1,11 +1,11 @@
 """What the ranks of one training agree on: options and names, when to save and to stop, what to restore.
 
-No collective in a step, and no message while nothing is due and nobody is told to stop. Rank 0's interval decides when to
-save: at each save it tells the step of the next one, so that the others ask once a save. A notice to stop
-(SIGTERM on any rank) is answered by a thread of every rank, with the step that it is in: all stop one step
-after the largest of them. Where ranks have to be of one mind every rank raises when they are not, and says
-which rank and what. Failures: Argument (different calls or options), PeerLost (a rank or the store is
-gone), Unsupported (different tensors). Tested in tests/python/{group,dist}_test.py."""
+No collective in a step, and no message while nothing is due and nobody is told to stop. Rank 0's interval
+decides when to save: at each save it tells the step of the next one, so that the others ask once a save. A
+notice to stop (SIGTERM on any rank) is answered by a thread of every rank, with the step that it is in: all
+stop one step after the largest of them. Where ranks have to be of one mind every rank raises when they are
+not, and says which rank and what. Failures: Argument (different calls or options), PeerLost (a rank or the
+store is gone), Unsupported (different tensors). Tested in tests/python/{group,dist}_test.py."""
 
 from __future__ import annotations
 
