@@ -18,7 +18,7 @@ import torch
 import torch.distributed as td
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -218,7 +218,7 @@ def rank_samples(rank: int, world: int, folder: str, until: int) -> None:
     used = []
     with Checkpointer(f"{folder}/run", model=model, optimizer=optimizer, sampler=sampler, every=1000) as ckpt:
         first, epoch = ckpt.resume(), sampler.epoch
-        for step, batch in zip(range(first, until), sampler):
+        for _, batch in zip(range(first, until), sampler):
             used += batch
             ckpt.step()
         assert sampler.epoch == epoch + (until > 40)
