@@ -267,11 +267,12 @@ class Checkpointer:
     def _begin(self) -> bool:
         self.fence()
         found = self._gatherer.gather(self._step)
-        self._group.agree_state(self._step, found.late)
+        told = self._debug or self._group.size > 1
+        late = [e for e in self._gatherer.entries() if e.late] if told else []
+        self._group.agree_state(self._step, [(e.name, e.tensor) for e in late])
         if found.tensors is not self._declared:
             self._handle, self._declared = self._ckpt.declare(found.tensors), found.tensors
-        late = [e for e in self._gatherer.entries() if e.late] if self._debug else []
-        hashes = [(e.name, e.tensor, _digest(e.tensor)) for e in late]
+        hashes = [(e.name, e.tensor, _digest(e.tensor)) for e in late] if self._debug else []
         self._devices.follow()
         saved = self._ckpt.save(self._handle, self._step, unit=self._group.rank, unit_count=self._group.size,
                                 blob=found.blob, addresses=found.addresses)

@@ -86,7 +86,7 @@ def build(kind: str) -> tuple[Any, Any]:
     elif kind == "hsdp" and world == 4:
         fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "parts")))
     else:
-        how = {"mesh": init_device_mesh("cpu", (world,))}
+        how: dict[str, Any] = {"mesh": init_device_mesh("cpu", (world,))}
         if kind == "mixed":
             for block in model:
                 fully_shard(block.norm, **how)  # its buffers stay in float32, so have its parameters to
@@ -94,7 +94,7 @@ def build(kind: str) -> tuple[Any, Any]:
             for block in model:
                 fully_shard(block, **how)
         fully_shard(model, **how)
-    made = {"rows": Rows, "mixed": lambda p: torch.optim.NAdam(p, lr=0.01)}
+    made: dict[str, Any] = {"rows": Rows, "mixed": lambda p: torch.optim.NAdam(p, lr=0.01)}
     return model, made.get(kind, lambda p: torch.optim.AdamW(p, lr=0.01))(model.parameters())
 
 
@@ -176,7 +176,7 @@ def rank_trains(rank: int, world: int, folder: str, kind: str, name: str, total:
         fully_shard(inner, mesh=init_device_mesh("cpu", (world,)))
     optimizer = torch.optim.AdamW(inner.parameters(), lr=0.01)
     own = torch.Generator().manual_seed(rank)
-    kept = {"generator": own.get_state(), "draws": 0}
+    kept: dict[str, Any] = {"generator": own.get_state(), "draws": 0}
     path = f"{folder}/{kind}-{name}"
     with Checkpointer(path, model=inner, optimizer=optimizer, kept=kept, every=7) as ckpt, \
             open(f"{path}-{rank}", "a", buffering=1) as log:
@@ -279,4 +279,4 @@ class DistTest(unittest.TestCase):
 
 if __name__ == "__main__":
     ranks.warm()
-    sys.exit(unittest.main())
+    unittest.main()

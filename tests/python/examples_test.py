@@ -106,7 +106,7 @@ class ExamplesTest(unittest.TestCase):
             words[words.index("--folder") + 1] = str(self.folder / where)
             if count:
                 words[words.index("--nproc-per-node") + 1] = count
-            return run([sys.executable, "-m", "torch.distributed.run", *words], timeout=300)
+            return run([sys.executable, "-m", "torch.distributed.run", *words])
 
         try:
             whole = ranks(second, "whole", "1")

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 import time
 import unittest
 from typing import Any
+from unittest import mock
 
 import ranks  # first: it skips where there is no torch
 
@@ -177,8 +177,7 @@ def rank_resumes(rank: int, world: int, folder: str, step: int, then: int) -> No
 def rank_dies_in_resume(rank: int, world: int, folder: str, victim: int) -> None:
     model, optimizer, ckpt = opened(folder)
     if rank == victim:
-        _restore.Restore._plan = lambda *_: os.kill(os.getpid(),
-                                                    signal.SIGKILL)  # type: ignore[method-assign, assignment]
+        mock.patch.object(_restore.Restore, "_plan", lambda *_: os.kill(os.getpid(), signal.SIGKILL)).start()
     before = ranks.digest(model, optimizer)
     must_raise(errors.PeerLost, f"rank {victim}", ckpt.resume, 25.0)
     assert ranks.digest(model, optimizer) == before, "something was loaded"
@@ -192,7 +191,7 @@ def rank_fails_in_resume(rank: int, world: int, folder: str, victim: int) -> Non
         raise errors.StateMismatch("row 7 differs")
 
     if rank == victim:
-        _restore.Restore._plan = fails  # type: ignore[method-assign]
+        mock.patch.object(_restore.Restore, "_plan", fails).start()
     before = ranks.digest(model, optimizer)
     if rank == victim:
         must_raise(errors.StateMismatch, "row 7", ckpt.resume)
@@ -386,4 +385,4 @@ def rank_reads(rank: int, world: int, folder: str, step: int) -> None:
 
 if __name__ == "__main__":
     ranks.warm()
-    sys.exit(unittest.main())
+    unittest.main()

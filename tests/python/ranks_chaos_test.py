@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
 import unittest
@@ -107,4 +106,4 @@ class ChaosTest(unittest.TestCase):
 
 if __name__ == "__main__":
     ranks.warm()
-    sys.exit(unittest.main())
+    unittest.main()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import tempfile
 import unittest
+from typing import Any
 
 import ranks  # first: it skips where there is no torch
 
@@ -20,8 +20,8 @@ SHAPES = [(), (0,), (1,), (3,), (5,), (3, 4), (5, 5), (2, 0), (64, 33)]
 MESHES = [(4,), (2, 2), (3,)]
 
 
-def placements_of(shape: tuple[int, ...], mesh: tuple[int, ...]) -> list[tuple[object, ...]]:
-    one = [Replicate()] + [Shard(d) for d in range(len(shape))]
+def placements_of(shape: tuple[int, ...], mesh: tuple[int, ...]) -> list[tuple[Any, ...]]:
+    one: list[Any] = [Replicate()] + [Shard(d) for d in range(len(shape))]
     return list(itertools.product(one, repeat=len(mesh)))
 
 
@@ -110,4 +110,4 @@ class ShardTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    sys.exit(unittest.main())
+    unittest.main()
