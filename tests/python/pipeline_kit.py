@@ -227,7 +227,7 @@ F = nn.functional
 class Data:
     def __len__(self): return 7
     def __getitem__(self, i):
-        text = (torch.randint(0, 11, (6,)) + random.randrange(11)) % 11  # another each time
+        text = (torch.randint(0, 11, (6,)) + random.randrange(11)) % 11  # another text each time
         return text[:-1], text[1:]
 class Front(nn.Module):
     def __init__(self):

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 
-from runs import BUILD, PAWL, TIMEOUT, RunCase  # type: ignore[import-not-found]  # noqa: E402
+from runs import PAWL, TIMEOUT, RunCase  # type: ignore[import-not-found]  # noqa: E402
 
 if importlib.util.find_spec("torch") is None or not PAWL.exists():
     print("skipped: this Python has no torch, or there is no pawl in PAWL_BUILD_DIR")
@@ -71,11 +71,7 @@ class Torch(RunCase):  # type: ignore[misc]
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        environment = dict(
-            PAWL_PYTHON=sys.executable,
-            PAWL_LIBRARY_TRAIN=str(BUILD / "libpawl_train.so"),
-            PYTHONPATH=str(ROOT / "python"),
-        )
+        environment = dict(PAWL_PYTHON=sys.executable, PYTHONPATH=str(ROOT / "python"))
         cls.saved = {key: os.environ.get(key) for key in environment}
         os.environ.update(environment)
 

@@ -371,15 +371,15 @@ class Data(Case):
             loss=max,
             optimizer=max,
             data=Counted(range(10)),
-            collate=lambda rows: (lambda t: (t[:, :1], t[:, 1:]))(torch.stack([r[0] for r in rows])),
+            collate=lambda rows: [torch.stack([r[0] for r in rows])] * 2,
         )
         s = _samples.Samples(made, 5, 2, 3)
-        value, target = s.half(_samples.INPUT, 0, 0), s.half(_samples.TARGET, 0, 0)
+        value, _ = s.half(_samples.INPUT, 0, 0), s.half(_samples.TARGET, 0, 0)
         self.assertEqual(len(asked), 2)
         self.assertTrue(torch.equal(s.half(_samples.INPUT, 0, 0), value))
         self.assertEqual(len(asked), 4)
         changed = s.half(_samples.INPUT, 0, 1)
-        wanted = target if False else _samples.Samples(made, 5, 2, 3).half(_samples.TARGET, 0, 1)
+        wanted = _samples.Samples(made, 5, 2, 3).half(_samples.TARGET, 0, 1)
         changed.zero_()  # in place, as the first layer may; the target is the same memory's other half
         self.assertTrue(torch.equal(s.half(_samples.TARGET, 0, 1), wanted))
         for n in range(100):
