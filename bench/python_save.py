@@ -2,7 +2,7 @@
 every 10 steps and every step, by pawl.Checkpointer and by others, interleaved in one process.
 
     python bench/python_save.py BUILD_DIR [--millions 10,50] [--batch 2,1] [--intervals 10,1] [--ways a,b]
-                                [--rounds 4,2] [--cycles 6] [--threads 1] [--folder DIR] [--quick]
+                                [--rounds 3,2] [--cycles 6] [--threads 1] [--folder DIR] [--quick]
 
 Every way holds its own files and all save the same model and optimizer, which go on training; all have saved
 before the first round. A round has, in another order each time, a stretch of each way and plain stretches
@@ -200,7 +200,7 @@ def arguments():
                         help="sequences of 128 tokens a step, for each model")
     parser.add_argument("--intervals", type=numbers, default=[10, 1])
     parser.add_argument("--ways", type=lambda text: text.split(","), help="default: all that are installed")
-    parser.add_argument("--rounds", type=numbers, default=[4, 2], help="for each model")
+    parser.add_argument("--rounds", type=numbers, default=[3, 2], help="for each model")
     parser.add_argument("--cycles", type=int, default=6, help="saves of a stretch that saves every step")
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch; saving has the other cores")
     parser.add_argument("--folder", help="on the disk to measure; default: the build folder")

@@ -166,6 +166,10 @@ FUNCTIONS = {
     "pawl_dtype_bits": (c_uint32, [c_int]),
     "pawl_strided_new": (c_int, [POINTER(CTensor), POINTER(c_int64), _OUT, _E]),
     "pawl_strided_free": (None, [c_void_p]),
+    "pawl_cuda_open": (c_int, [c_char_p, c_int, _OUT, _E]),
+    "pawl_cuda_memory": (c_void_p, [c_void_p]),
+    "pawl_cuda_follow": (c_int, [c_void_p, c_void_p, _E]),
+    "pawl_cuda_close": (None, [c_void_p]),
     "pawl_ckpt_event_name": (c_char_p, [c_int]),
     "pawl_ckpt_open": (c_int, [POINTER(COptions), _OUT, _E]),
     "pawl_ckpt_declare": (c_int, [c_void_p, POINTER(CTensor), c_uint32, _OUT, _E]),
@@ -211,12 +215,13 @@ def candidates() -> list[str]:
 @cache
 def library() -> ctypes.CDLL:
     """The library with its functions' types, loaded at the first call. Errors: NotFound, Unsupported."""
-    return load(candidates(), FUNCTIONS, f"{NAME} cannot be loaded ({{}}). Install the package with `pip install "
+    return load(candidates(), FUNCTIONS,
+                f"{NAME} cannot be loaded ({{}}). Install the package with `pip install "
                                          "./python`, which builds it, or set PAWL_LIBRARY to the file")
 
 
 def load(paths: list[str], functions: dict[str, Any], nowhere: str) -> ctypes.CDLL:
-    """The first of `paths` that can be loaded. Errors: NotFound (`nowhere`, with what was tried), Unsupported."""
+    """The first of `paths` that can be loaded. Errors: NotFound (`nowhere`, what was tried), Unsupported."""
     tried = []
     for path in paths:
         try:

@@ -11,6 +11,7 @@ in tests/python/gather_test.py."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,16 +20,17 @@ from . import _native, _shard, _torch, _tree
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 Walk = list[tuple[Any, Any]]
+MemoryOf = Callable[[torch.Tensor], int]
 # What keeps a tensor's memory, for least; PyTorch 1 has only the tensor itself.
 _memory_of: Any = getattr(torch.Tensor, "untyped_storage", torch.Tensor.detach)
 
 
 class Found(NamedTuple):
-    tensors: list[_native.Tensor]  # that of the last time where all but addresses are equal; address 0
+    # That of the last time where all is equal. Addresses are 0, but for strided ones, declared with them.
+    tensors: list[_native.Tensor]
     addresses: list[int]  # of the memory of each
     held: list[Any]  # has to live until that was captured
     blob: bytes
-    late: list[tuple[str, torch.Tensor]]  # what is captured after the save was called
 
 
 def still(view: torch.Tensor, late: bool) -> torch.Tensor:
@@ -89,17 +91,18 @@ class _Changed(Exception):
 class _Part:
     """What one state gave at the last save."""
 
-    def __init__(self, state: _torch.State, rank: int, world: int) -> None:
-        self.state, self._rank, self._world = state, rank, world
+    def __init__(self, state: _torch.State, rank: int, world: int, memory_of: MemoryOf) -> None:
+        self.state, self._rank, self._world, self._memory_of = state, rank, world, memory_of
         self.tensors: list[_native.Tensor] = []
         self.addresses: list[int] = []
         self.held: list[Any] = []
-        self.late: list[tuple[str, torch.Tensor]] = []
         self.text = _tree.Text()
         self._known: list[tuple[Any, Any]] | None = None
         # Tensors whose memory is a copy: number, place in the walk, late.
         self._copied: list[tuple[int, int, bool]] = []
-        self._late: list[tuple[str, int]] = []  # name, place in the walk
+        self._entries: list[_torch.Entry] = []  # as they were collected; empty: as `_placed` says of the walk
+        self._walk: Walk = []
+        self._placed: list[tuple[str, int, bool]] = []  # name, place in the walk, late
         self._names: list[list[str]] = []  # of an optimizer's parameters
         self._state_text = ""
 
@@ -121,7 +124,7 @@ class _Part:
             source = still(self._cut(self.tensors[number].name, walk[place][1], late)[0].view, late)
             self.addresses[number] = source.data_ptr()
             self.held.append(source)
-        self.late = [(name, walk[place][1]) for name, place in self._late]
+        self._entries, self._walk = [], walk
         return True
 
     def _optimizer_text(self, state: _torch.OptimizerState) -> _tree.Text:
@@ -132,22 +135,32 @@ class _Part:
         return _tree.Text(f'{{"kind": "{state.kind}", "class": {json.dumps(type(state.optimizer).__name__)}, '
                           f'"groups": {_tree.dumps(groups)}, "state": {self._state_text}}}')
 
+    def entries(self) -> list[_torch.Entry]:
+        """All tensors of the last look; not after release()."""
+        if self._entries or not self._walk:
+            return self._entries
+        return [_torch.Entry(name, self._walk[place][1], late) for name, place, late in self._placed]
+
+    def release(self) -> None:
+        self.held, self._entries, self._walk = [], [], []
+
     # ---- Anew ----
 
     def _anew(self, walk: Walk | None) -> None:
         entries, body = self.state.collect()
         tensors: list[_native.Tensor] = []
         self.addresses, self.held, self._copied, copied = [], [], [], []
-        self.late = [(e.name, e.tensor) for e in entries if e.late]
+        self._entries = entries
         for entry in entries:
             kind = _torch.dtype_name(entry.tensor, entry.name)
             for piece in self._cut(entry.name, entry.tensor, entry.late):
-                source = still(piece.view, entry.late)
+                memory = self._memory_of(piece.view) if entry.late else 0
+                source = piece.view if memory else still(piece.view, entry.late)
                 if source.data_ptr() != piece.view.data_ptr():
                     copied.append((len(tensors), entry))
                 self.held.append(source)
                 self.addresses.append(source.data_ptr())
-                tensors.append(_as_told(entry, kind, piece, source))
+                tensors.append(_as_told(entry, kind, piece, source)._replace(memory=memory))
         if tensors != self.tensors:
             self.tensors = tensors
         self.text = _tree.Text(_tree.dumps({"kind": self.state.kind, **body}))
@@ -169,7 +182,7 @@ class _Part:
         if body.get("extra") or not all(id(e.tensor) in places for e in entries):
             return
         self._copied = [(number, places[id(e.tensor)], e.late) for number, e in copied]
-        self._late = [(e.name, places[id(e.tensor)]) for e in entries if e.late]
+        self._placed = [(e.name, places[id(e.tensor)], e.late) for e in entries]
         if isinstance(self.state, _torch.OptimizerState):
             self._names = [group["params"] for group in body["groups"]]
             self._state_text = _tree.dumps(body["state"])
@@ -177,7 +190,7 @@ class _Part:
 
 
 def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece, source: torch.Tensor) -> _native.Tensor:
-    """Without its address, which each save tells, but for memory with strides: that is declared where it is."""
+    """Without its address, which each save tells; memory with strides is declared with it."""
     strides = _shard.strides(source)
     shape = tuple(entry.tensor.shape)
     box = (None, None) if piece.extent == shape else (piece.begin, piece.extent)
@@ -188,8 +201,11 @@ def _as_told(entry: _torch.Entry, kind: str, piece: _shard.Piece, source: torch.
 class Gatherer:
     """Of one Checkpointer; used by its thread."""
 
-    def __init__(self, states: list[_torch.State], *, rank: int, world: int, rng: bool) -> None:
-        self._parts = [_Part(state, rank, world) for state in states]
+    def __init__(self, states: list[_torch.State], *, rank: int, world: int, rng: bool,
+                 memory_of: MemoryOf = lambda _: 0) -> None:
+        """memory_of: address of the kind of memory that a tensor is captured from late; 0: the
+        processor's."""
+        self._parts = [_Part(state, rank, world, memory_of) for state in states]
         self._rank, self._world, self._rng = rank, world, rng
         self._tensors: list[_native.Tensor] = []
         self._lists: list[list[_native.Tensor]] = []  # of the parts, as they were joined
@@ -205,8 +221,11 @@ class Gatherer:
                           world=self._world, torch=str(torch.__version__),
                           rng=_torch.rng_get() if self._rng else None)
         return Found(self._tensors, [a for part in self._parts for a in part.addresses],
-                     [h for part in self._parts for h in part.held], blob,
-                     [pair for part in self._parts for pair in part.late])
+                     [h for part in self._parts for h in part.held], blob)
+
+    def entries(self) -> list[_torch.Entry]:
+        """What the last gather() found, by name; after release() nothing."""
+        return [entry for part in self._parts for entry in part.entries()]
 
     def holds(self) -> bool:
         """Is memory of the last save kept?"""
@@ -215,4 +234,4 @@ class Gatherer:
     def release(self) -> None:
         """The memory of the last save need not be kept any longer."""
         for part in self._parts:
-            part.held, part.late = [], []
+            part.release()

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import torch.distributed as td
 
-from . import errors
+from . import _store, errors
 
 # Ranks that call save() do it within this many seconds of each other: found before anybody wonders.
 SAVE_PATIENCE_S = 4.0
@@ -78,12 +78,12 @@ class Ranks:
         patience = datetime.timedelta(seconds=STEP_PATIENCE_S)
         told: list[Any] = [None]
         if self.rank == 0:
-            self._store = td.TCPStore("0.0.0.0", 0, None, True, patience, wait_for_workers=False)
+            self._store = _store.open_store("0.0.0.0", 0, True, patience)
             told = [(_address(), self._store.port, uuid.uuid4().hex)]
         td.broadcast_object_list(told, src=0)
         host, port, self.start = told[0]
         if self.rank != 0:
-            self._store = td.TCPStore(host, port, None, False, patience)
+            self._store = _store.open_store(host, port, False, patience)
         self._next: int | None = None  # step of the next save, None: the first one
         self._saves = 0
         self._seen = 0  # step at which a notice to stop was seen

@@ -59,9 +59,8 @@ class Model:
         found, wires = [], []
         value = samples.half(INPUT, 0, 0)
         for index in range(len(pipeline.stages)):
-            module = self.module(index)
-            found.append(self._parameters(index, module))
-            value = self._probe(index, module, value)
+            parameters, value = self._look_at(index, value)
+            found.append(parameters)
             if index + 1 < len(pipeline.stages):
                 wires.append(_wire.of_output(value, f"stage {index}"))
         self._probe_loss(value, samples.half(TARGET, 0, 0))
@@ -105,6 +104,16 @@ class Model:
                 f"then with {had}; it must depend on nothing but torch's random numbers"
             )
         return module
+
+    def _look_at(self, index: int, value: Any) -> tuple[list[Parameter], Any]:
+        """A stage's parameters and output. A module from a function is gone afterwards."""
+        module = self.module(index)
+        parameters = self._parameters(index, module)
+        output = self._probe(index, module, value)
+        last = index + 1 == len(self.pipeline.stages)
+        if isinstance(output, (tuple, list)) and not last:
+            return parameters, tuple(map(_detached, output))
+        return parameters, output if last else _detached(output)
 
     def _parameters(self, index: int, module: Any) -> list[Parameter]:
         named = list(module.named_parameters())
@@ -168,9 +177,9 @@ class Model:
         before = {name: (tensor, tensor.detach().clone()) for name, tensor in _held(module)}
         _user.seed(self.seed, "forward", index, 0, 0)
         with torch.enable_grad():
-            output = module(*(v.detach() if isinstance(v, torch.Tensor) else v for v in arguments(value)))
+            output = module(*map(_sent, arguments(value)) if index else arguments(value))
         after = dict(_held(module))
-        for name in before.keys() | after.keys():
+        for name in {**before, **after}:
             was, values = before.get(name, (None, None))
             if after.get(name) is not was or not _same(was, values):
                 raise errors.Unsupported(changed(f"stage {index}", name))
@@ -184,6 +193,17 @@ class Model:
                 "trained: put them into the last stage"
             )
         check_loss(loss(output, target))
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _sent(value: Any) -> Any:
+    """As a stage gets what the one before it returned."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.requires_grad_().clone()
+    return value
 
 
 def _held(module: Any) -> list[tuple[str, Any]]:

@@ -146,7 +146,7 @@ def whole(name: str, tensor: torch.Tensor) -> Piece | None:
 
 
 def is_apart(tensor: torch.Tensor) -> bool:
-    """No two of its elements lie in one place, as far as strides tell: each passes what the smaller ones reach."""
+    """No two of its elements lie in one place, by their strides: each passes what smaller ones reach."""
     reach = 1
     for step, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape) if n > 1):
         if step < reach:
@@ -156,7 +156,7 @@ def is_apart(tensor: torch.Tensor) -> bool:
 
 
 def is_readable(tensor: torch.Tensor) -> bool:
-    """The library can copy its elements: they lie in the processor's memory, as they are, each in its place."""
+    """The library can copy its elements: they lie in the processor's memory, each in its place."""
     return (tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_conj()
             and not tensor.is_neg() and is_apart(tensor))
 
@@ -173,7 +173,9 @@ def fresh(name: str, shape: tuple[int, ...], dtype: torch.dtype, like: torch.Ten
         return torch.empty(shape, dtype=dtype)
     if not _is_sharded(like):
         plain = type(like) in (torch.Tensor, torch.nn.Parameter) and like.layout == torch.strided
-        return torch.empty_like(like.detach(), dtype=dtype, device="cpu") if plain else torch.empty(shape, dtype=dtype)
+        if not plain:
+            return torch.empty(shape, dtype=dtype)
+        return torch.empty_like(like.detach(), dtype=dtype, device="cpu")
     here: Any = like.data
     part = torch.empty(tuple(local(like).shape), dtype=dtype)
     made: torch.Tensor = type(here).from_local(part, here.device_mesh, here.placements, run_check=False,

@@ -28,6 +28,7 @@ class Tensor(NamedTuple):
     extent: tuple[int, ...] | None
     address: int
     strides: tuple[int, ...] | None = None  # in elements, of the box; None: row-major without gaps
+    memory: int = 0  # address of a struct pawl_memory, which outlives its uses; 0: the processor's own
 
 
 def whole(value: int, bits: int, what: str) -> int:
@@ -80,7 +81,7 @@ def _fill(out: _abi.CTensor, tensor: Tensor) -> None:
     out.name, out.dtype, out.rank = tensor.name.encode(), names.index(tensor.dtype), len(tensor.shape)
     out.shape = _box(tensor.shape, what)
     out.begin, out.extent = _box(tensor.begin, what), _box(tensor.extent, what)
-    out.data = tensor.address or None
+    out.data, out.memory = tensor.address or None, tensor.memory or None
 
 
 class Tensors:

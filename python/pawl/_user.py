@@ -22,6 +22,11 @@ import torch
 
 from . import errors, stages
 
+try:  # here, so that it is seeded from the first number on, whenever the user's code imports it
+    numpy: Any = importlib.import_module("numpy")
+except ImportError:
+    numpy = None
+
 _OURS = Path(__file__).resolve().parent
 _LIBRARIES = tuple(
     str(Path(p).resolve())
@@ -35,7 +40,7 @@ _LIBRARIES = tuple(
 
 
 def seed(*key: Any) -> None:
-    """Sets the generators of torch (the processor's), Python and a loaded numpy to a state of `key` alone."""
+    """Sets the generators of torch (the processor's), Python and numpy to a state of `key` alone."""
     digest = hashlib.blake2b(" ".join(map(str, ("pawl stages 1", *key))).encode(), digest_size=8).digest()
     _seed(int.from_bytes(digest, "little") >> 1)
 
@@ -45,7 +50,6 @@ def _seed(number: int) -> None:
         number
     )  # torch.manual_seed notes a traceback for each device: milliseconds
     random.seed(number)
-    numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(number & 0xFFFFFFFF)
 

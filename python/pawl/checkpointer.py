@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from . import _gather, _group, _memory, _native, _restore, _shard, _torch, errors
+from . import _cuda, _gather, _group, _memory, _native, _restore, _shard, _torch, errors
 
 _STAGING_USUAL = 64 << 20  # the library's default, which is taken at the start
 
@@ -66,8 +66,9 @@ class Checkpointer:
         self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch
         self._pid, self._closed, self._resumed = os.getpid(), False, False
         self._step = self._saved = self._last_id = 0
+        self._devices = _cuda.Devices()
         self._gatherer = _gather.Gatherer(self._states, rank=self._group.rank, world=self._group.size,
-                                          rng=rng)
+                                          rng=rng, memory_of=self._devices.memory)
         self._handle = 0
         self._declared: list[_native.Tensor] | None = None
         self._hashes: list[tuple[str, torch.Tensor, bytes]] = []
@@ -158,6 +159,7 @@ class Checkpointer:
             self._ckpt.close(timeout)
         finally:
             self._gatherer.release()
+            self._devices.close()
 
     # ---- Saving ----
 
@@ -216,7 +218,9 @@ class Checkpointer:
         found = self._gatherer.gather(self._step)
         if found.tensors is not self._declared:
             self._handle, self._declared = self._ckpt.declare(found.tensors), found.tensors
-        hashes = [(name, tensor, _digest(tensor)) for name, tensor in found.late] if self._debug else []
+        late = [e for e in self._gatherer.entries() if e.late] if self._debug else []
+        hashes = [(e.name, e.tensor, _digest(e.tensor)) for e in late]
+        self._devices.follow()
         saved = self._ckpt.save(self._handle, self._step, unit=self._group.rank, unit_count=self._group.size,
                                 blob=found.blob, addresses=found.addresses)
         if not saved:
@@ -304,8 +308,8 @@ def _digest(tensor: torch.Tensor) -> bytes:
 
 
 class _Wrapped:
-    """A hook before step() of optimizers that have none. The method on the optimizer stays one, with what others
-    have noted on it: schedulers of PyTorch wrap it too, before this or after."""
+    """A hook before step() of optimizers that have none. The method on the optimizer stays one, with what
+    others have noted on it: schedulers of PyTorch wrap it too, before this or after."""
 
     def __init__(self, optimizer: Any, before: Any) -> None:
         self._optimizer, self._had = optimizer, vars(optimizer).get("step")

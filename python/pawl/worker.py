@@ -23,6 +23,7 @@ def _same_hashes() -> None:
     """Starts this Python anew, in the same process, with hashes of strings that all processes share."""
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.environ["PYTHONHASHSEED"] = "0"
+        os.environ.setdefault("MKL_DYNAMIC", "FALSE")  # torch.threads threads, whatever else is going on
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

@@ -117,6 +117,13 @@ void *fake_cuda_malloc(size_t bytes) {
     return window;
 }
 
+EXPORT fake_cuda_adopt_function fake_cuda_adopt;
+void fake_cuda_adopt(void *address, size_t bytes) {
+    pthread_mutex_lock(&mutex);
+    add_region(address, address, bytes);
+    pthread_mutex_unlock(&mutex);
+}
+
 EXPORT fake_cuda_bytes_function fake_cuda_bytes;
 void *fake_cuda_bytes(void *address) {
     pthread_mutex_lock(&mutex);

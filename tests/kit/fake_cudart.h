@@ -18,6 +18,8 @@ struct fake_cuda_state {
 /* Memory of the device: addresses that a processor's load from ends the test; and what stands for it. */
 typedef void *fake_cuda_malloc_function(size_t bytes);
 typedef void *fake_cuda_bytes_function(void *address);
+/* Memory of the processor counts as the device's from now on, without that protection. */
+typedef void fake_cuda_adopt_function(void *address, size_t bytes);
 /* Queue: the device sets `bytes` bytes at `address` to `value`. */
 typedef void fake_cuda_set_function(void *stream, void *address, int value, size_t bytes);
 /* While held, streams carry out nothing. Null: all streams. */

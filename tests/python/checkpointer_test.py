@@ -128,6 +128,24 @@ class Loop(Base):
             with self.assertRaisesRegex(errors.Diverged, "step 1 .*: model/bias[.]"):
                 opt.step()
 
+    def test_parameters_that_are_not_contiguous_may_move(self) -> None:
+        def make() -> tuple[nn.Conv2d, torch.optim.Optimizer]:
+            model = nn.Conv2d(4, 6, 3)
+            model.weight.data = model.weight.data.to(memory_format=torch.channels_last)
+            return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+        model, opt = make()
+        with pawl.Checkpointer(self.path, model=model, optimizer=opt, every=1) as ckpt:
+            ckpt.step()
+            ckpt.fence()
+            model.weight.data = torch.randn(6, 4, 3, 3).to(memory_format=torch.channels_last)
+            ckpt.step()
+        again, opt = make()
+        with pawl.Checkpointer(self.path, model=again, optimizer=opt, every=1) as ckpt:
+            self.assertEqual(ckpt.resume(), 2)
+        there, here = model.state_dict()["weight"], again.state_dict()["weight"]
+        self.assertTrue(torch.equal(there, here))
+
     def test_memory_for_copies_holds_the_state_or_what_is_allowed(self) -> None:
         model = nn.Linear(4096, 4200)
         size = sum(p.numel() * p.element_size() for p in model.parameters())

@@ -100,7 +100,12 @@ class ExamplesTest(unittest.TestCase):
             return run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
                         str(count), *self.command("distributed.py", where, "--steps", str(steps))[1:]])
 
-        whole = ranks(4, "whole", 60)
+        try:
+            whole = ranks(4, "whole", 60)
+        except AssertionError as failed:
+            if "without libuv support" in str(failed):
+                self.skipTest("this PyTorch's torchrun wants libuv, which it was built without")
+            raise
         head, tail = ranks(4, "cut", 30), ranks(3, "cut", 60)
         self.assertEqual(head, {step: whole[step] for step in range(30)})
         self.assertEqual(sorted(tail), list(range(30, 60)))

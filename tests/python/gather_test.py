@@ -64,14 +64,17 @@ class GatherTest(unittest.TestCase):
 
     def check(self) -> _gather.Found:
         """The gatherer that has seen earlier states says what one says that has seen none."""
-        found, anew = self.gatherer.gather(5), self.fresh().gather(5)
+        other = self.fresh()
+        found, anew = self.gatherer.gather(5), other.gather(5)
         self.assertEqual(json.loads(found.blob), json.loads(anew.blob))
         self.assertEqual(found.tensors, anew.tensors)
         self.assertEqual(bytes_of(found), bytes_of(anew))
-        self.assertEqual([name for name, _ in found.late], [name for name, _ in anew.late])
-        for (name, tensor), (_, other) in zip(found.late, anew.late):
-            self.assertIs(tensor, other, name)
+        self.names = [(e.name, e.late) for e in self.gatherer.entries()]
+        self.assertEqual(self.names, [(e.name, e.late) for e in other.entries()])
+        for mine, its in zip(self.gatherer.entries(), other.entries(), strict=True):
+            self.assertIs(mine.tensor, its.tensor, mine.name)
         self.gatherer.release()
+        self.assertEqual(self.gatherer.entries(), [])
         return found
 
     def test_steps_after_one_another_are_told_as_they_are(self) -> None:
@@ -113,10 +116,12 @@ class GatherTest(unittest.TestCase):
     def test_a_buffer_that_becomes_a_parameter_is_captured_late(self) -> None:
         self.net.register_buffer("scale", torch.ones(2))
         self.check()
+        self.assertIn(("model/scale", False), self.names)
         value: Any = self.net.scale
         del self.net.scale
         self.net.scale = nn.Parameter(value, requires_grad=False)
-        self.assertIn("model/scale", [name for name, _ in self.check().late])
+        self.check()
+        self.assertIn(("model/scale", True), self.names)
 
     def test_state_of_the_optimizer_that_changes_is_told(self) -> None:
         self.check()

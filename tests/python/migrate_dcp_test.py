@@ -24,7 +24,8 @@ if importlib.util.find_spec("torch") is None:
 
 import torch  # noqa: E402
 
-if int(torch.__version__.split(".")[0]) < 2 or not torch.distributed.is_available():
+VERSION = tuple(int(n) for n in torch.__version__.split(".")[:2])
+if VERSION < (2, 0) or not torch.distributed.is_available():
     print("skipped: this PyTorch has no torch.distributed.checkpoint as of version 2")
     sys.exit(77)
 
@@ -85,6 +86,25 @@ def sharded_rank(rank: int, folder: str) -> None:
     td.destroy_process_group()
 
 
+def placed_rank(rank: int, folder: str) -> None:
+    """Two ranks write DTensors cut in several ways into folder/dcp."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    torch.set_num_threads(1)
+    td.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    cuts = {"rows": Shard(0), "columns": Shard(1), "few": Shard(0), "same": Replicate()}
+    made = {name: distribute_tensor(value, mesh, [cuts[name]]) for name, value in placed().items()}
+    dcp.save({"model": made}, checkpoint_id=f"{folder}/dcp")
+    td.destroy_process_group()
+
+
+def placed() -> dict[str, torch.Tensor]:
+    """An uneven cut, a cut of columns, a rank that holds nothing, copies."""
+    return {"rows": torch.arange(35.0).reshape(5, 7), "columns": torch.arange(24.0).reshape(4, 6).bfloat16(),
+            "few": torch.arange(3.0).reshape(1, 3), "same": torch.arange(4)}
+
+
 class MigrateDcpTest(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -139,6 +159,22 @@ class MigrateDcpTest(unittest.TestCase):
             self.same(flat(other, second), flat(model, optimizer))
             self.assertEqual(second.param_groups[0]["betas"], optimizer.param_groups[0]["betas"])
 
+    def test_boxes_of_two_ranks_are_put_together_whatever_the_cut(self) -> None:
+        mp.start_processes(placed_rank, (str(self.at),), 2, start_method="fork")
+        found = _dcp.read(self.at / "dcp").tensors
+        self.assertEqual([c.begin for c in found["model.columns"].chunks if c.place], [(0, 0), (0, 3)])
+        self.assertEqual(migrate.import_dcp(self.at / "dcp", self.at / "run", step=4), 4)
+        theirs = {"model": {n: torch.empty_like(v) for n, v in placed().items()}}
+        dcp.load(theirs, checkpoint_id=str(self.at / "dcp"))
+        with _native.Reader(self.at / "run") as reader:
+            for t in reader.tensors(0):
+                name = t.name.removeprefix("model/")
+                got = torch.empty_like(placed()[name])
+                reader.read(0, [t._replace(address=got.data_ptr())])
+                self.assertTrue(torch.equal(got, placed()[name]), name)
+                self.assertTrue(torch.equal(got, theirs["model"][name]), name)
+
+    @unittest.skipIf(VERSION < (2, 7), "FSDP2 of this PyTorch does not run on the processor")
     def test_shards_of_two_ranks_are_put_together_as_pytorch_itself_loads_them(self) -> None:
         mp.start_processes(sharded_rank, (str(self.at),), 2, start_method="fork")
         self.assertEqual(len(list((self.at / "dcp").glob("*.distcp"))), 2)
@@ -382,7 +418,9 @@ class MigrateDcpTest(unittest.TestCase):
 
         def place(*values: Any, **more: Any) -> Any:
             def change(m: Any) -> None:
-                m.storage_data[metadata.MetadataIndex("note")] = filesystem._StorageInfo(*values, **more)
+                info = filesystem._StorageInfo(*values)
+                vars(info).update(more)  # fields that this PyTorch may not know
+                m.storage_data[metadata.MetadataIndex("note")] = info
             return change
 
         for values, kind, pattern in (

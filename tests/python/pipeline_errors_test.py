@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import unittest
+from pathlib import Path
 from typing import Any
 
 if importlib.util.find_spec("torch") is None:
@@ -261,11 +262,38 @@ class M(nn.Linear):
                     self.assertRegex(str(error), "^ArithmeticError: x+$")
         self.assertEqual(codes, ["OK"] * 2 + ["USER"] * 6)
 
+    def test_an_interrupt_ends_the_process_and_until_then_it_has_loaded_no_compiler(self) -> None:
+        text = ENDING.format(tests=str(Path(__file__).parent), folder=str(self.folder))
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (130, "[]\n"), done.stderr)
+
     def test_no_file_and_a_neighbour_s_import(self) -> None:
         (self.folder / "beside.py").write_text("import torch\nstage = torch.nn.Linear(6, 3)\n")
         self.driver(one_stage("stage", "from beside import stage"), stages=1)
         error, _ = self.failed("", stages=1, name="no.txt")
         self.assertIn("no.txt", str(error))
+
+
+ENDING = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from pipeline_kit import MLP, Driver
+driver = Driver(Path({folder!r}), MLP + """ + '"""' + """
+class Ended(nn.Module):
+    def forward(self, x):
+        if torch.is_grad_enabled() and pawl.ending: raise KeyboardInterrupt
+        return x
+pawl.ending = False
+pipeline.stages[0].append(Ended())
+""" + '"""' + """, stages=3)
+params = [driver.params(stage) for stage in range(3)]
+driver.run(params, 0, 0)
+print(sorted({{"torch._dynamo", "sympy"}} & set(sys.modules)), flush=True)
+import pawl
+pawl.ending = True
+driver.run(params, 0, 1)
+"""
 
 
 class Worker(unittest.TestCase):

@@ -221,13 +221,13 @@ pipeline = pawl.pipeline(stages=[nn.Sequential(nn.Linear(6, 8), nn.ReLU(inplace=
 
 # Text in, a tied embedding, attention, a mask and bfloat16 on the wire, dropout, checkpoints, autocast.
 GPT = """
-import pawl, torch
+import pawl, random, torch
 from torch import nn
 F = nn.functional
 class Data:
     def __len__(self): return 7
     def __getitem__(self, i):
-        text = torch.randint(0, 11, (6,))  # other text each time it is asked for
+        text = (torch.randint(0, 11, (6,)) + random.randrange(11)) % 11  # another each time
         return text[:-1], text[1:]
 class Front(nn.Module):
     def __init__(self):

@@ -25,7 +25,7 @@ if importlib.util.find_spec("torch") is None or not PAWL.exists():
 import torch  # noqa: E402
 
 from pawl._samples import Samples  # noqa: E402
-from pawl._user import load  # noqa: E402
+from pawl._user import load, seed  # noqa: E402
 
 STEPS, SEED, BATCH, CONTRIBUTIONS = 20, 5, 2, 4
 SPEC = """
@@ -163,15 +163,17 @@ class Torch(RunCase):  # type: ignore[misc]
         self.check(folder)
 
     def test_losses_are_those_of_a_plain_loop(self) -> None:
-        spec, folder = self.spec(options=json.dumps({"text": str(self.text), "dropout": 0}))
-        self.run_pawl(spec)
-        had = [event["loss"] for event in self.events(folder, "step")]
-        wanted = plain_losses(
-            self.root / f"module{self.serial}.py", json.dumps({"text": str(self.text), "dropout": 0})
-        )
+        self.undisturbed()
+        had = [event["loss"] for event in self.events(self.first, "step")]
+        wanted = plain_losses(self.made())
         self.assertEqual(len(had), STEPS)
         torch.testing.assert_close(torch.tensor(had), torch.tensor(wanted), rtol=1e-4, atol=0)
         self.assertLess(had[-1], had[0])
+
+    def made(self) -> Any:
+        """The pipeline of the undisturbed run, in this process."""
+        module = self.first.with_name(self.first.name.replace("run", "module")).with_suffix(".py")
+        return load(str(module), json.dumps({"text": str(self.text), "dropout": 0.1}), SEED)
 
     def test_weights_are_exported_by_their_names(self) -> None:
         self.undisturbed()
@@ -182,11 +184,7 @@ class Torch(RunCase):  # type: ignore[misc]
         from safetensors.torch import load_file
 
         tensors = load_file(out)
-        made = load(
-            str(self.root / self.first.name.replace("run", "module")) + ".py",
-            json.dumps({"text": str(self.text)}),
-            SEED,
-        )
+        made = self.made()
         for stage in made.stages:  # no two stages have a name in common
             stage.load_state_dict({name: tensors[name] for name in stage.state_dict()})
         self.assertEqual(len(tensors), sum(len(stage.state_dict()) for stage in made.stages))
@@ -203,33 +201,17 @@ class Torch(RunCase):  # type: ignore[misc]
         self.assertLessEqual(len(self.events(folder, "worker_failed")), 4)
 
     def test_the_example_runs_as_it_is_printed(self) -> None:
-        options = json.dumps({"text": str(self.text)})
-        done = subprocess.run(
-            [
-                PAWL,
-                "train",
-                "examples/python/pipeline.yaml",
-                "--steps",
-                "3",
-                "--json",
-                "--set",
-                f"run.dir={self.root}/example",
-                "--set",
-                f"torch.options={options}",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            cwd=ROOT,
-        )
+        words = ["--json", "--steps", "3", "--set", f"run.dir={self.root}/example"]
+        words += ["--set", "torch.options=" + json.dumps({"text": str(self.text)})]
+        command = [PAWL, "train", "examples/python/pipeline.yaml", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, cwd=ROOT)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["final_step"], 3)
 
 
-def plain_losses(module: Path, options: str) -> list[float]:
-    """The mean loss of each step, by PyTorch alone."""
+def plain_losses(made: Any) -> list[float]:
+    """The mean loss of each step, by PyTorch alone; only what is random is set as pawl does."""
     torch.set_num_threads(1)
-    made = load(str(module), options, SEED)
     samples = Samples(made, SEED, BATCH, CONTRIBUTIONS)
     model = torch.nn.Sequential(*made.stages)
     optimizer = made.optimizer(list(model.named_parameters()))
@@ -239,7 +221,10 @@ def plain_losses(module: Path, options: str) -> list[float]:
         total = 0.0
         for number in range(CONTRIBUTIONS):
             value, target = samples.both(step, number)
-            loss = made.loss(model(value), target) / CONTRIBUTIONS
+            for index, stage in enumerate(made.stages):
+                seed(SEED, "forward", index, step, number)
+                value = stage(value)
+            loss = made.loss(value, target) / CONTRIBUTIONS
             loss.backward()
             total += loss.item()
         optimizer.step()

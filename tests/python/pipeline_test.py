@@ -89,6 +89,18 @@ class Gradients(Case):
         )
         self.check(self.driver(text.replace("y + slope", "y * slope"), stages=1), 0, 0)
 
+    def test_a_stage_behind_another_may_ask_for_the_slope_at_its_input(self) -> None:
+        text = HEAD + """
+class Slope(nn.Linear):
+    def __init__(self): super().__init__(6, 3)
+    def forward(self, x):
+        y = super().forward(torch.tanh(x))
+        return y + torch.autograd.grad(y.square().sum(), x, create_graph=True)[0].sum()
+pipeline = pawl.pipeline(stages=[nn.ModuleDict({"a": nn.Linear(6, 6)})["a"], nn.Sequential(Slope())],
+                         loss=F.cross_entropy, data=Data(), optimizer=adamw)
+"""
+        self.check(self.driver(text, stages=2), 0, 0)
+
     def test_a_linear_layer_inside_vmap_is_too(self) -> None:
         text = (
             HEAD

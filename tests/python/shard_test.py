@@ -55,11 +55,20 @@ def counts(full: torch.Tensor, pieces: list[_shard.Piece]) -> torch.Tensor:
     return count
 
 
+def distributable() -> list[tuple[int, ...]]:
+    """The shapes that this PyTorch can distribute: 2.6 cannot pad empty rows."""
+    try:
+        torch.nn.functional.pad(torch.empty(1, 0), [0, 0, 0, 1])
+    except RuntimeError:
+        return [shape for shape in SHAPES if 0 not in shape[1:]]
+    return SHAPES
+
+
 def run_rank(rank: int, world: int, mesh_shape: tuple[int, ...], file: str) -> None:
     torch.set_num_threads(1)
     td.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
     mesh = init_device_mesh("cpu", mesh_shape)
-    for shape in SHAPES:
+    for shape in distributable():
         full = arange(shape)
         for placements in placements_of(shape, mesh_shape):
             tensor = distribute_tensor(full, mesh, placements)

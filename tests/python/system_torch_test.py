@@ -12,7 +12,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("PAWL_SYSTEM_PYTHON", "/usr/bin/python3")
-TESTS = ("native", "tree", "torch_state", "checkpointer", "hook", "strided", "restore", "exact", "migrate")
+TESTS = ("native", "tree", "torch_state", "checkpointer", "hook", "strided", "restore", "exact", "migrate",
+         "cuda")
 SECONDS = 600
 
 

@@ -1,5 +1,5 @@
 /* The checkpointer's memory does not grow: neither over many saves, nor when saves are asked for far faster
- * than the disk takes them. */
+ * than the disk takes them; but for what is taken for copies, once, as far as the options say. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,9 +86,54 @@ static void saves_asked_for_faster_than_the_disk_are_skipped_and_counted(void **
     skit_remove(path);
 }
 
+static uint64_t staging_after_a_save(struct pawl_ckpt_options o, bool immutable) {
+    char *path = skit_folder();
+    o.path = path;
+    struct skit_rank r = skit_open(&o, skit_state_new(0, 1, 0));
+    skit_fill(r.memory, 1);
+    uint64_t id = 0;
+    SKIT_MUST(pawl_ckpt_save(
+        r.c, &(struct pawl_ckpt_save){.state = r.state, .step = 1, .immutable = immutable}, &id, e));
+    skit_wait(&r, id, PAWL_CKPT_UNTIL_DURABLE);
+    skit_fill(r.memory, 2);
+    skit_wait(&r, skit_save(&r, 2), PAWL_CKPT_UNTIL_DURABLE);
+    struct pawl_ckpt_status s;
+    pawl_ckpt_status(r.c, &s);
+    skit_close(&r);
+    r = skit_open(&(struct pawl_ckpt_options){.path = path}, skit_state_new(0, 1, 0));
+    uint64_t step = 0;
+    SKIT_MUST(pawl_ckpt_resume(r.c, r.state, &step, e));
+    assert_int_equal(step, 2);
+    assert_true(skit_is(r.memory, 2));
+    skit_close(&r);
+    skit_remove(path);
+    return s.staging_bytes;
+}
+
+static void staging_memory_grows_once_to_what_the_state_needs_and_no_further(void **unused) {
+    (void)unused;
+    struct skit_state *state = skit_state_new(0, 1, 0);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < state->count; i++) bytes += state->bytes[i];
+    skit_state_free(state);
+    struct pawl_ckpt_options o = {.chunk_bytes = 4096, .staging_bytes = 4096};
+    assert_int_equal(staging_after_a_save(o, false), 4096);
+    o.staging_max_bytes = 2 * 4096; /* less than the state */
+    assert_true(bytes > o.staging_max_bytes);
+    assert_int_equal(staging_after_a_save(o, false), 2 * 4096);
+    o.staging_max_bytes = 1 << 30;
+    assert_in_range(staging_after_a_save(o, false), bytes + 4096, bytes + 2 * 4096);
+    assert_int_equal(staging_after_a_save(o, true), 4096); /* copies nothing, and is the first */
+    o.staging_max_bytes = UINT64_MAX;
+    assert_in_range(staging_after_a_save(o, false), bytes + 4096, bytes + 2 * 4096);
+    o.staging_bytes = 1 << 20; /* holds all of it already */
+    assert_int_equal(staging_after_a_save(o, false), 1 << 20);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_thousand_saves_leave_the_memory_as_it_was),
+        cmocka_unit_test(staging_memory_grows_once_to_what_the_state_needs_and_no_further),
         cmocka_unit_test(saves_asked_for_faster_than_the_disk_are_skipped_and_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
