@@ -21,6 +21,10 @@ if int(torch.__version__.split(".")[0]) < 2 or not torch.distributed.is_availabl
     print("skipped: this PyTorch has no fully_shard")
     sys.exit(77)
 
+if not hasattr(torch.cpu.Stream(), "record_event"):
+    print("skipped: this PyTorch's fully_shard wants a GPU")
+    sys.exit(77)
+
 import forked  # noqa: E402
 import torch.distributed as td  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
