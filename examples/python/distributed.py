@@ -1,7 +1,7 @@
 """Data parallel training that goes on with another number of ranks:
 
-    torchrun --nproc-per-node 4 examples/python/distributed.py --folder DIR --steps 40
-    torchrun --nproc-per-node 3 examples/python/distributed.py --folder DIR --steps 80
+    torchrun --standalone --nproc-per-node 4 examples/python/distributed.py --folder runs/a --steps 40
+    torchrun --standalone --nproc-per-node 3 examples/python/distributed.py --folder runs/a --steps 80
 
 The second command takes up the first one's step on three ranks: the same global batches, each sample once an
 epoch. Every line that has to do with pawl says so. Tested in tests/python/examples_test.py."""

@@ -46,7 +46,7 @@ class Restore:
                  rng: bool) -> None:
         self._path, self._ckpt, self._states, self._group, self._rng = path, ckpt, states, group, rng
         self._lost: list[_Lost] = []
-        self._overwrote = False
+        self._overwrote = self._planned = False
 
     def newest(self, strict: bool) -> int:
         """Restores the newest good step and goes on from there; 0: nothing was ever saved.
@@ -98,14 +98,17 @@ class Restore:
     def _attempt(self, reader: _native.Reader, step: _native.Step) -> list[str]:
         """Restores this step, or says what of it is damaged, on any rank."""
         attempt, damage, plan = len(self._lost), "", None
+        self._planned = False
         try:
             plan = self._read(reader, step)
         except (errors.Corrupt, errors.Io) as e:
             damage = str(e)
+            self._plan_failed(attempt)
             if isinstance(e, errors.Corrupt):  # what could not be read may be readable next time
                 with contextlib.suppress(errors.Error):
                     self._ckpt.mark_bad(step.step, step.incarnation, damage)
         except BaseException as e:
+            self._plan_failed(attempt)
             self._group.fail_restored(attempt, f"{type(e).__name__}: {e}")
             raise
         all_damage = self._group.agree_restored(attempt, damage)
@@ -114,6 +117,11 @@ class Restore:
         self._put(plan, step.step)
         self._ckpt.resume_from(step.step, step.incarnation)
         return []
+
+    def _plan_failed(self, attempt: int) -> None:
+        """So that no other rank changes anything, where this one has not come to that either."""
+        if not self._planned:
+            self._group.agree_planned(attempt, False)
 
     def _tell(self, step: int, problems: list[str]) -> None:
         """Warns of what was passed over."""
@@ -131,7 +139,7 @@ class Restore:
 
     # ---- Reading ----
 
-    def _read(self, reader: _native.Reader, step: _native.Step) -> _Plan:
+    def _read(self, reader: _native.Reader, step: _native.Step) -> _Plan | None:
         if not step.complete:
             raise errors.NotFound(f"{self._path}: step {step.step} of start {step.incarnation}, which rank 0 "
                                   "restores, is not complete here: do all ranks see the same folder?")
@@ -149,6 +157,9 @@ class Restore:
         reader.read(index, [t for t in plan.wanted if t.name in apart])  # into other memory than the objects'
         self._refuse(blob, [d for s in self._modules()
                             for d in _match.torn(s, blob["objects"][s.key], plan.tensors)])
+        self._planned = True
+        if not self._group.agree_planned(len(self._lost), True):
+            return None  # another rank says why in agree_restored()
         self._overwrote = True
         reader.read(index, [t for t in plan.wanted if t.name not in apart])
         return plan
@@ -182,8 +193,10 @@ class Restore:
                          for n, p in zip(ns, g["params"])]
                 like.update(_likes(named, state.key, stored))
         here = _shard.in_place({n: t for n, t in like.items() if n in stored and self._is_module(n)})
+        placed = _tree.placed(blob["objects"])
         return {t.name: here[t.name] if t.name in here else
-                _shard.fresh(t.name, tuple(t.shape), _torch.TORCH_OF[t.dtype], like.get(t.name))
+                _shard.fresh(t.name, tuple(t.shape), _torch.TORCH_OF[t.dtype], like.get(t.name),
+                             t.name in placed)
                 for t in stored.values()}
 
     def _is_module(self, name: str) -> bool:
@@ -227,7 +240,7 @@ class Restore:
             if self._rng and blob["rng"] is not None:
                 _torch.rng_set(blob["rng"])
                 if blob["rank"] != self._group.rank:
-                    _torch.rng_derive(self._group.rank)
+                    _torch.rng_derive(self._group.rank, blob["rng"])
         except (KeyError, TypeError, ValueError) as e:
             raise errors.Format(f"{self._path}: the stored state of step {step} is malformed: {e!r}") from e
 

@@ -166,10 +166,12 @@ def strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     return None if tensor.is_contiguous() else tuple(tensor.stride())
 
 
-def fresh(name: str, shape: tuple[int, ...], dtype: torch.dtype, like: torch.Tensor | None) -> torch.Tensor:
+def fresh(name: str, shape: tuple[int, ...], dtype: torch.dtype, like: torch.Tensor | None,
+          placed: bool = False) -> torch.Tensor:
     """Memory to read a stored tensor into, whole and laid out as `like` is (channels last, transposed), or
-    sharded as the DTensor `like`; row-major where that has another shape."""
-    if like is None or tuple(like.shape) != shape:
+    sharded as the DTensor `like`. Of another shape: row-major, and on each rank of the mesh of the DTensor
+    `like` where a DTensor was stored (`placed`)."""
+    if like is None or (tuple(like.shape) != shape and not (placed and _is_sharded(like))):
         return torch.empty(shape, dtype=dtype)
     if not _is_sharded(like):
         plain = type(like) in (torch.Tensor, torch.nn.Parameter) and like.layout == torch.strided
@@ -177,9 +179,16 @@ def fresh(name: str, shape: tuple[int, ...], dtype: torch.dtype, like: torch.Ten
             return torch.empty(shape, dtype=dtype)
         return torch.empty_like(like.detach(), dtype=dtype, device="cpu")
     here: Any = like.data
-    part = torch.empty(tuple(local(like).shape), dtype=dtype)
-    made: torch.Tensor = type(here).from_local(part, here.device_mesh, here.placements, run_check=False,
-                                               shape=torch.Size(shape), stride=here.stride())
+    made: torch.Tensor
+    if tuple(like.shape) == shape:
+        part = torch.empty(tuple(local(like).shape), dtype=dtype)
+        made = type(here).from_local(part, here.device_mesh, here.placements, run_check=False,
+                                     shape=torch.Size(shape), stride=here.stride())
+        return made
+    from torch.distributed.tensor import Replicate
+    everywhere = [Replicate()] * here.device_mesh.ndim
+    made = type(here).from_local(torch.empty(shape, dtype=dtype), here.device_mesh, everywhere,
+                                 run_check=False)
     return made
 
 

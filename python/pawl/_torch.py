@@ -7,10 +7,12 @@ Public interfaces of torch only. Tested in tests/python/torch_state_test.py."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 import struct
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -26,12 +28,29 @@ DTYPES = {getattr(torch, name): text for name, text in _DTYPES.items() if hasatt
 TORCH_OF = {text: dtype for dtype, text in DTYPES.items()}
 
 
+# Tensors of so many bytes in objects and extra state are in the blob of each rank where there are several:
+# they may be a rank's own. A state of torch's generator for the processor has 5056.
+OWN_BYTES_MAX = 16384
+
+
 class Entry(NamedTuple):
     """A tensor to be stored as `name`. `late`: only the optimizer's step changes it, capture can wait."""
 
     name: str
     tensor: torch.Tensor
     late: bool
+
+
+def _leaf(entries: list[Entry], own: bool) -> _tree.Leaf:
+    """Takes tensors of an object; where there are several ranks (`own`) those that are not small."""
+    def take(name: str, tensor: torch.Tensor) -> bool:
+        small = tensor.numel() * tensor.element_size() <= OWN_BYTES_MAX and not hasattr(tensor, "placements")
+        if own and small and tensor.dtype in DTYPES and tensor.layout == torch.strided and not tensor.is_meta:
+            return False
+        entries.append(Entry(name, tensor, False))
+        return True
+
+    return take
 
 
 def dtype_name(tensor: torch.Tensor, name: str) -> str:
@@ -67,6 +86,7 @@ class ModuleState:
     """Tensors and extra state of one module."""
 
     kind = "module"
+    own = False  # several ranks: each has its own extra state
 
     def __init__(self, key: str, module: torch.nn.Module) -> None:
         self.key, self.module = key, unwrap(module)
@@ -87,9 +107,7 @@ class ModuleState:
         extra: dict[str, Any] = {}
         seen: dict[tuple[Any, ...], str] = {}
 
-        def leaf(name: str, tensor: torch.Tensor) -> None:
-            entries.append(Entry(name, tensor, False))
-
+        leaf = _leaf(entries, self.own)
         for name, value in self.module.state_dict(keep_vars=True).items():
             full = f"{self.key}/{name}"
             if name.rpartition(".")[2] == "_extra_state" or not isinstance(value, torch.Tensor):
@@ -163,8 +181,9 @@ class OptimizerState:
     def collect(self) -> tuple[list[Entry], dict[str, Any]]:
         entries: list[Entry] = []
 
-        def leaf(name: str, tensor: torch.Tensor) -> None:
+        def leaf(name: str, tensor: torch.Tensor) -> bool:
             entries.append(Entry(name, tensor, True))
+            return True
 
         groups, state = [], {}
         for g, (group, names) in enumerate(zip(self.optimizer.param_groups, self.names())):
@@ -208,6 +227,7 @@ class ObjectState:
     """Anything with state_dict and load_state_dict, or a dict or list of values that is filled in place."""
 
     kind = "object"
+    own = False  # several ranks: each has its own
 
     def __init__(self, key: str, thing: Any) -> None:
         self.key, self.thing = key, thing
@@ -221,8 +241,7 @@ class ObjectState:
     def collect(self) -> tuple[list[Entry], dict[str, Any]]:
         entries: list[Entry] = []
         value = self.thing if self.plain else self.thing.state_dict()
-        return entries, {"value": _tree.encode(value, self.key,
-                                               lambda name, t: entries.append(Entry(name, t, False)))}
+        return entries, {"value": _tree.encode(value, self.key, _leaf(entries, self.own))}
 
     def restore(self, blob: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         value = _tree.decode(blob["value"], tensors)
@@ -253,6 +272,23 @@ def states(objects: dict[str, Any]) -> list[State]:
     return out
 
 
+def lines(named: Iterable[tuple[str, torch.Tensor]]) -> list[str]:
+    """What has to be equal on all ranks, a line a tensor: name, type, shape and where it is cut."""
+    return [f"{name}: {str(t.dtype).removeprefix('torch.')} {tuple(t.shape)}"
+            + (f" {list(t.placements)}" if hasattr(t, "placements") else "") for name, t in named]
+
+
+def names(states: list[State]) -> list[str]:
+    """Likewise of all objects, and of the tensors that are in modules: before any step is done."""
+    out = [f"{s.key} is a {s.kind}" for s in states]
+    for state in states:
+        if isinstance(state, ModuleState):
+            out += lines((e.name, e.tensor) for e in state.collect()[0])
+        elif isinstance(state, OptimizerState):
+            out.append(f"{state.key} is a {type(state.optimizer).__name__}")
+    return out
+
+
 def rng_get() -> dict[str, Any]:
     """Generators of torch, of its CUDA devices, of Python, and of numpy where the program has loaded it."""
     numpy = sys.modules.get("numpy")
@@ -279,9 +315,11 @@ def rng_set(stored: dict[str, Any]) -> None:
         numpy.random.set_state(state["numpy"])
 
 
-def rng_derive(rank: int) -> None:
-    """For a rank that no stored state is of: a seed from the restored generators and the rank."""
-    seed = (torch.initial_seed() + 0x9E3779B97F4A7C15 * (rank + 1)) % 2**63
+def rng_derive(rank: int, stored: dict[str, Any]) -> None:
+    """For a rank that no stored state is of: a seed from the state stored of rank 0 and the rank, so that
+    another resume at another step gives others."""
+    text = f"pawl rank {rank} {json.dumps(stored, sort_keys=True)}"
+    seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
     torch.manual_seed(seed)
     random.seed(seed)
     if "numpy" in sys.modules:

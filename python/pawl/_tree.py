@@ -21,7 +21,7 @@ FORMAT, VERSION = "pawl-python", 1
 TAG = "!"  # a JSON object with this key is a typed value, not a dict
 DEPTH_MAX = 100
 
-Leaf = Callable[[str, Any], None]
+Leaf = Callable[[str, Any], "bool | None"]  # takes a tensor that is stored elsewhere; False: it does not
 _AS_THEY_ARE = (type(None), bool, int, str)
 
 
@@ -101,9 +101,8 @@ def _foreign(value: Any, path: str, leaf: Leaf | None) -> Any:
 
 
 def _tensor(value: Any, path: str, leaf: Leaf | None) -> Any:
-    if leaf is not None:
-        leaf(path, value)
-        return {TAG: "tensor", "name": path}
+    if leaf is not None and leaf(path, value) is not False:
+        return {TAG: "tensor", "name": path, **({"placed": True} if hasattr(value, "placements") else {})}
     here = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
     raw = ctypes.string_at(here.data_ptr(), here.numel() * here.element_size()) if here.numel() else b""
     return {TAG: "inline", "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
@@ -131,6 +130,16 @@ def decode(value: Any, tensors: dict[str, Any]) -> Any:
         return _typed(value, value[TAG], tensors)
     except (KeyError, TypeError, IndexError, AttributeError) as e:
         raise ValueError(f"a stored value of type {value[TAG]!r} is malformed: {e}") from e
+
+
+def placed(value: Any) -> set[str]:
+    """Names of the tensors in an encoded value that were DTensors."""
+    out: set[str] = set()
+    for item in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        out |= placed(item)
+    if isinstance(value, dict) and value.get(TAG) == "tensor" and value.get("placed") is True:
+        out.add(str(value.get("name")))
+    return out
 
 
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}

@@ -17,6 +17,7 @@ import atexit
 import ctypes
 import functools
 import hashlib
+import math
 import os
 import signal
 import sys
@@ -31,6 +32,7 @@ import torch
 
 from . import _cuda, _gather, _group, _memory, _native, _restore, _shard, _torch, errors
 
+_LOOK_S = 1.0  # wait() looks so often whether the ranks that it waits for live
 _STAGING_USUAL = 64 << 20  # the library's default, which is taken at the start
 
 
@@ -54,14 +56,19 @@ class Checkpointer:
                  signals: Sequence[int] = (signal.SIGTERM,),
                  rng: bool = True, debug: bool = False, from_scratch: bool = False,
                  **objects: Any) -> None:
-        if every != "auto" and (not isinstance(every, int) or every < 1):
-            raise errors.Argument(f"every is {every!r}: wanted a number of steps, 1 or more, or 'auto'")
-        if on_full not in ("wait", "skip"):
-            raise errors.Argument(f"on_full is {on_full!r}: wanted 'wait' or 'skip'")
-        if not objects:
-            raise errors.Argument("nothing to save: give model=, optimizer=, ...")
-        self._path, self._objects, self._group = os.fspath(path), objects, _group.find("auto")
-        self._states = _torch.states(objects)
+        self._path, self._objects = os.fspath(path), objects
+        self._states: list[_torch.State] = []
+        failed: errors.Error | None = None
+        try:
+            _check_options(every, on_full, staging, objects)
+            self._states = _torch.states(objects)
+        except errors.Error as e:
+            failed = e
+        # collective: an error above must not leave others waiting for this rank
+        self._group = _group.find("auto")
+        for state in self._states:
+            if not isinstance(state, _torch.OptimizerState):
+                state.own = self._group.size > 1
         self._fixed = every != "auto"
         self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch
         self._pid, self._closed, self._resumed = os.getpid(), False, False
@@ -73,18 +80,47 @@ class Checkpointer:
         self._declared: list[_native.Tensor] | None = None
         self._hashes: list[tuple[str, torch.Tensor, bytes]] = []
         self._notice: int | None = None
-        staging_bytes, staging_max_bytes = _staging(staging, self._group.size)
-        self._ckpt = _native.Ckpt(
-            self._path, rank=self._group.rank, rank_count=self._group.size, start=self._group.start,
-            every=0 if every == "auto" else int(every), overhead=overhead, mtbf_s=mtbf or 0.0,
-            in_flight=in_flight, keep=keep, full="block" if on_full == "wait" else "skip", tolerate=tolerate,
-            staging_bytes=staging_bytes, staging_max_bytes=staging_max_bytes)
+        shared = {"every": every, "overhead": overhead, "keep": keep, "in_flight": in_flight, "mtbf": mtbf,
+                  "on_full": on_full, "tolerate": tolerate, "rng": rng, "from_scratch": from_scratch}
+        try:
+            self._group.agree_begin(os.path.realpath(self._path), shared,
+                                    lambda: _torch.names(self._states), failed)
+            staging_bytes, staging_max_bytes = _staging(staging, self._group.size)
+            self._ckpt = self._open(
+                every, overhead=overhead, mtbf_s=mtbf or 0.0, in_flight=in_flight, keep=keep,
+                full="block" if on_full == "wait" else "skip", tolerate=tolerate,
+                staging_bytes=staging_bytes, staging_max_bytes=staging_max_bytes)
+        except BaseException:
+            self._group.leave(None)
+            raise
         self._hooks = [self._hook(s.optimizer) for s in self._states if isinstance(s, _torch.OptimizerState)]
         self._handlers: dict[int, Any] = {}
         self._catch(signals)
         self._exit = _at_exit(self)
 
     # ---- Before and after ----
+
+    def _open(self, every: int | str, **options: Any) -> _native.Ckpt:
+        """Opens the run's folder, on all ranks or on none."""
+        ckpt, failed = None, None
+        for first in (True, False):  # rank 0, then the others
+            if first == (self._group.rank == 0):
+                try:
+                    ckpt = _native.Ckpt(self._path, rank=self._group.rank, rank_count=self._group.size,
+                                        start=self._group.start, every=0 if every == "auto" else int(every),
+                                        **options)
+                except errors.Error as e:
+                    failed = e
+            if first:
+                self._group.agree_first(self._path, failed)
+        try:
+            self._group.agree_opened(self._path, ckpt.status().run_id if ckpt else "", failed)
+        except BaseException:
+            if ckpt:
+                ckpt.close()
+            raise
+        assert ckpt is not None
+        return ckpt
 
     def _hook(self, optimizer: torch.optim.Optimizer) -> Any:
         """Fence before each optimizer.step(); what it returns undoes that."""
@@ -138,13 +174,16 @@ class Checkpointer:
             self.close()
             return
         try:
-            self.close(self._grace)
+            self._close(self._grace, self._grace if kind is errors.Preempted else 0.0)
         except errors.Error as e:
             print(f"pawl: {self._path}: while the program was failing: {e}", file=sys.stderr)
 
     def close(self, timeout: float | None = None) -> None:
         """Wait until all saves are durable, give handlers and hooks back. The first failure that no call has
         raised; Timeout after `timeout` seconds. A second call does nothing."""
+        self._close(timeout, timeout)
+
+    def _close(self, timeout: float | None, linger_s: float | None) -> None:
         if self._closed:
             return
         self._check()
@@ -160,6 +199,7 @@ class Checkpointer:
         finally:
             self._gatherer.release()
             self._devices.close()
+            self._group.leave(linger_s)
 
     # ---- Saving ----
 
@@ -187,9 +227,10 @@ class Checkpointer:
         try:
             deadline = time.monotonic() + self._grace
             if self._saved != self._step:
-                self._begin()
-            if self._last_id:
-                self._ckpt.wait(self._last_id, "durable", max(0.0, deadline - time.monotonic()))
+                self._make_room(self._grace)
+                if not self._begin():
+                    raise errors.Busy("too many saves wait for other ranks")
+            self._ckpt.wait(self._last_id, "durable", max(0.0, deadline - time.monotonic()))
             text += ", which is saved"
         except errors.Error as e:
             text += f"; it was not saved: {e}"
@@ -197,17 +238,27 @@ class Checkpointer:
         print(text, file=sys.stderr)
         raise errors.Preempted(text, durable)
 
+    def _make_room(self, timeout: float) -> None:
+        """Until no save is under way: the next one neither waits nor is skipped. Timeout."""
+        try:
+            if self._last_id:
+                self._ckpt.wait(self._last_id, "committed", timeout)
+        except errors.Timeout:
+            raise
+        except errors.Error:
+            pass  # it has failed, and is under way no more
+
     def save(self, *, wait: bool = False) -> bool:
         """Begin to save the step that is done, due or not; `wait`: until it is durable. False: it was saved
         already, or skipped (on_full). StateMismatch and Unsupported: something cannot be saved, by name."""
         self._check()
         if self._step < 1:
             raise errors.Argument("nothing to save before the first step()")
+        self._group.agree_save(self._step)  # also where it was saved: a rank that skipped it has not saved it
         if self._saved == self._step:
             if wait:
                 self.wait()
             return False
-        self._group.agree_save(self._step)
         begun = self._begin()
         if begun and wait:
             self.wait()
@@ -216,10 +267,12 @@ class Checkpointer:
     def _begin(self) -> bool:
         self.fence()
         found = self._gatherer.gather(self._step)
+        told = self._debug or self._group.size > 1
+        late = [e for e in self._gatherer.entries() if e.late] if told else []
+        self._group.agree_state(self._step, [(e.name, e.tensor) for e in late])
         if found.tensors is not self._declared:
             self._handle, self._declared = self._ckpt.declare(found.tensors), found.tensors
-        late = [e for e in self._gatherer.entries() if e.late] if self._debug else []
-        hashes = [(e.name, e.tensor, _digest(e.tensor)) for e in late]
+        hashes = [(e.name, e.tensor, _digest(e.tensor)) for e in late] if self._debug else []
         self._devices.follow()
         saved = self._ckpt.save(self._handle, self._step, unit=self._group.rank, unit_count=self._group.size,
                                 blob=found.blob, addresses=found.addresses)
@@ -245,10 +298,18 @@ class Checkpointer:
                 "step may hold a mixture. Call fence() before anything but opt.step() changes parameters")
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until the newest save is durable. Timeout, or what it failed with."""
+        """Until the newest save is durable. Timeout, what it failed with, or PeerLost: a rank that is
+        gone."""
         self._check()
-        if self._last_id:
-            self._ckpt.wait(self._last_id, "durable", timeout)
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while self._last_id:
+            try:
+                self._ckpt.wait(self._last_id, "durable", min(_LOOK_S, max(0.0, end - time.monotonic())))
+                return
+            except errors.Timeout:
+                if time.monotonic() >= end:
+                    raise
+            self._group.refuse_gone(self._saved)
 
     def status(self) -> dict[str, Any]:
         """Of the library, by the names of struct pawl_ckpt_status, and `step`. From any thread."""
@@ -288,6 +349,16 @@ class Checkpointer:
             self._step = restore.newest(strict)
         self._saved, self._resumed = self._step, True
         return self._step
+
+
+def _check_options(every: int | str, on_full: str, staging: int | None, objects: dict[str, Any]) -> None:
+    if every != "auto" and (not isinstance(every, int) or every < 1):
+        raise errors.Argument(f"every is {every!r}: wanted a number of steps, 1 or more, or 'auto'")
+    if on_full not in ("wait", "skip"):
+        raise errors.Argument(f"on_full is {on_full!r}: wanted 'wait' or 'skip'")
+    if not objects:
+        raise errors.Argument("nothing to save: give model=, optimizer=, ...")
+    _staging(staging, 1)
 
 
 def _staging(wanted: int | None, ranks: int) -> tuple[int, int]:
@@ -337,7 +408,8 @@ def _at_exit(ckpt: Checkpointer) -> Any:
         if ckpt._closed or os.getpid() != ckpt._pid:
             return
         try:
-            ckpt.close(ckpt._grace)
+            failing = getattr(sys, "last_value", None) is not None  # the program ends with an exception
+            ckpt._close(ckpt._grace, 0.0 if failing else ckpt._grace)
         except errors.Error as e:
             print(f"pawl: {ckpt._path}: at exit: {type(e).__name__}: {e}", file=sys.stderr)
 

@@ -172,3 +172,9 @@ _BY_CODE: dict[str, type[Error]] = {kind.code: kind for kind in Error.__subclass
 def of_code(code: str, text: str, os_errno: int = 0) -> Error:
     """The exception of a code by its name in include/pawl/error.def; `Internal` for one that is not known."""
     return _BY_CODE.get(code, Internal)(text, os_errno)
+
+
+def of_name(name: str) -> type[Error]:
+    """The class that another rank raised; `PeerLost` where it was none of these."""
+    kind = globals().get(name)
+    return kind if isinstance(kind, type) and issubclass(kind, Error) else PeerLost

@@ -95,21 +95,30 @@ class ExamplesTest(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("has 5 bytes", done.stderr)
 
-    def test_four_ranks_end_and_three_go_on_with_the_same_batches(self) -> None:
-        def ranks(count: int, where: str, steps: int) -> dict[int, str]:
-            return run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                        str(count), *self.command("distributed.py", where, "--steps", str(steps))[1:]])
+    def test_four_ranks_end_and_three_go_on_with_the_same_batches_as_the_docs_say(self) -> None:
+        said = (ROOT / "docs/pytorch-ranks.md").read_text()
+        first, second = [line for line in said.splitlines() if line.startswith("torchrun ")]
+        program = (ROOT / "examples/python/distributed.py").read_text()
+        self.assertTrue(first in program and second in program, "the program's own text says it otherwise")
+
+        def ranks(line: str, where: str, count: str = "") -> dict[int, str]:
+            words = [str(ROOT / w) if w.startswith("examples/") else w for w in line.split()[1:]]
+            words[words.index("--folder") + 1] = str(self.folder / where)
+            if count:
+                words[words.index("--nproc-per-node") + 1] = count
+            return run([sys.executable, "-m", "torch.distributed.run", *words])
 
         try:
-            whole = ranks(4, "whole", 60)
+            whole = ranks(second, "whole", "1")
         except AssertionError as failed:
             if "without libuv support" in str(failed):
                 self.skipTest("this PyTorch's torchrun wants libuv, which it was built without")
             raise
-        head, tail = ranks(4, "cut", 30), ranks(3, "cut", 60)
-        self.assertEqual(head, {step: whole[step] for step in range(30)})
-        self.assertEqual(sorted(tail), list(range(30, 60)))
-        for step, text in tail.items():
+        head, tail = ranks(first, "cut"), ranks(second, "cut")
+        self.assertEqual(sorted(tail), list(range(40, 80)))
+        parts = {**head, **tail}
+        self.assertEqual(sorted(parts), sorted(whole))
+        for step, text in parts.items():
             loss, samples = text.removeprefix("loss ").split(" samples ")
             loss_whole, samples_whole = whole[step].removeprefix("loss ").split(" samples ")
             self.assertEqual(samples, samples_whole, f"step {step}")

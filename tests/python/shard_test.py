@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import os
-import sys
 import tempfile
 import unittest
+from typing import Any
 
-if importlib.util.find_spec("torch") is None:
-    print("skipped: this Python has no torch")
-    sys.exit(77)
+import ranks  # first: it skips where there is no torch
 
-import torch  # noqa: E402
+import torch
+import torch.distributed as td
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-if int(torch.__version__.split(".")[0]) < 2 or not torch.distributed.is_available():
-    print("skipped: this PyTorch has no fully_shard")
-    sys.exit(77)
-
-import torch.distributed as td  # noqa: E402
-import torch.multiprocessing as mp  # noqa: E402
-from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.tensor import (  # noqa: E402
-    DTensor, Partial, Placement, Replicate, Shard, distribute_tensor)
-
-from pawl import _shard, errors  # noqa: E402
+from pawl import _shard, errors
 
 SHAPES = [(), (0,), (1,), (3,), (5,), (3, 4), (5, 5), (2, 0), (64, 33)]
 MESHES = [(4,), (2, 2), (3,)]
 
 
-def placements_of(shape: tuple[int, ...], mesh: tuple[int, ...]) -> list[tuple[Placement, ...]]:
-    one: list[Placement] = [Replicate()] + [Shard(d) for d in range(len(shape))]
+def placements_of(shape: tuple[int, ...], mesh: tuple[int, ...]) -> list[tuple[Any, ...]]:
+    one: list[Any] = [Replicate()] + [Shard(d) for d in range(len(shape))]
     return list(itertools.product(one, repeat=len(mesh)))
 
 
@@ -64,44 +53,41 @@ def distributable() -> list[tuple[int, ...]]:
     return SHAPES
 
 
-def run_rank(rank: int, world: int, mesh_shape: tuple[int, ...], file: str) -> None:
-    torch.set_num_threads(1)
-    td.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
+def rank_boxes(rank: int, world: int, folder: str, mesh_shape: tuple[int, ...]) -> None:
     mesh = init_device_mesh("cpu", mesh_shape)
-    for shape in distributable():
+    cases = [(shape, placements) for shape in distributable()
+             for placements in placements_of(shape, mesh_shape)]
+    covered = []  # how often each element of each case is saved here, and how many pieces there are
+    for shape, placements in cases:
         full = arange(shape)
-        for placements in placements_of(shape, mesh_shape):
-            tensor = distribute_tensor(full, mesh, placements)
-            what = f"rank {rank} of mesh {mesh_shape}, shape {shape}, {placements}"
-            read = _shard.whole("t", tensor)
-            if read is not None:
-                check_box(full, read, what)
-                assert not read.view.numel() or read.view.data_ptr() == tensor.to_local().data_ptr(), what
-            pieces = _shard.mine("t", tensor, rank, world)
-            for piece in pieces:
-                check_box(full, piece, what)
-            mine = counts(full, pieces)
-            td.all_reduce(mine)
-            assert torch.equal(mine, torch.ones(shape)), f"{what}: saved {mine} times"
-            declared = torch.tensor(len(pieces))
-            td.all_reduce(declared)
-            assert declared >= 1, f"{what}: saved by nobody"
+        tensor = distribute_tensor(full, mesh, placements)
+        what = f"rank {rank} of mesh {mesh_shape}, shape {shape}, {placements}"
+        read = _shard.whole("t", tensor)
+        if read is not None:
+            check_box(full, read, what)
+            assert not read.view.numel() or read.view.data_ptr() == tensor.to_local().data_ptr(), what
+        pieces = _shard.mine("t", tensor, rank, world)
+        for piece in pieces:
+            check_box(full, piece, what)
+        covered.append(torch.cat([counts(full, pieces).flatten(), torch.tensor([float(len(pieces))])]))
+    everywhere = torch.cat(covered)
+    td.all_reduce(everywhere)
+    for case, count in zip(cases, everywhere.split([len(c) for c in covered])):
+        assert torch.equal(count[:-1], torch.ones(len(count) - 1)), f"{case} is saved {count[:-1]} times"
+        assert count[-1] >= 1, f"{case} is saved by nobody"
     summed = DTensor.from_local(arange((4,)), mesh, [Partial()] * len(mesh_shape))
     try:
         _shard.mine("bad", summed, rank, world)
         raise AssertionError("a sum that is not done was taken")
     except errors.Unsupported as e:
         assert str(e).startswith("bad: placement"), e
-    td.destroy_process_group()
 
 
 class ShardTest(unittest.TestCase):
     def test_boxes_are_those_of_pytorch_and_cover_every_element_once(self) -> None:
         for mesh in MESHES:
             with self.subTest(mesh=mesh), tempfile.TemporaryDirectory() as folder:
-                world = torch.Size(mesh).numel()
-                mp.start_processes(run_rank, (world, mesh, os.path.join(folder, "store")), world,
-                                   start_method="fork")
+                ranks.run(rank_boxes, torch.Size(mesh).numel(), folder, mesh)
 
     def test_plain_tensors_are_cut_among_all_ranks_each_element_once(self) -> None:
         for shape in [*SHAPES, (7, 1000), (1, 5000), (2, 4000)]:
@@ -113,8 +99,8 @@ class ShardTest(unittest.TestCase):
                     for piece in pieces:
                         check_box(full, piece, f"{shape} of {world}")
                         self.assertTrue(piece.view.is_contiguous())
-                    self.assertTrue(torch.equal(counts(full, pieces), torch.ones(shape)),
-                                    f"{shape} of {world}")
+                    once = torch.equal(counts(full, pieces), torch.ones(shape))
+                    self.assertTrue(once, f"{shape} of {world}")
                     self.assertGreaterEqual(len(pieces), 1)
 
     def test_large_tensors_are_shared_evenly_and_small_ones_have_one_owner(self) -> None:
