@@ -41,13 +41,15 @@ struct pawl_train_report {
     uint64_t resumed_from; /* valid when resumed */
     char
         weights_sha256[65]; /* of the final weights: every tensor's name and float32 bytes, canonical order */
-    double loss_first, loss_last; /* of the first and last iteration of this call; NaN when none ran */
+    double loss_first, loss_last; /* of the first and last iteration of this call; NaN when none ran, or when
+                                     that step was skipped */
     double tokens_per_s;          /* of this call, set-up aside */
     uint64_t tokens;
     uint64_t failures;          /* workers lost in this call */
     uint64_t joins, leaves;     /* workers that came in, and that left without loss */
     uint64_t iterations_redone; /* because of failures: broken by one in this call, or lost */
     uint64_t iterations_undone; /* begun from a step that then was clipped, skipped or summed again */
+    uint64_t steps_skipped;     /* whose loss or gradient was not finite: the weights stayed as they were */
     uint64_t last_durable_step;
     uint64_t saves, saves_skipped, saves_failed;
     uint64_t restores;        /* returns to the newest durable step, because a stage lost every replica */

@@ -54,20 +54,23 @@ char *cli_exit_codes(void) {
     return NULL;
 }
 
-static void print_loss(double loss, char *out, size_t size) {
+/* Of a skipped step: nan. Without any step: a dash. */
+static void print_loss(double loss, bool skipped, char *out, size_t size) {
     if (isfinite(loss))
         snprintf(out, size, "%.4f", loss);
     else
-        snprintf(out, size, "-");
+        snprintf(out, size, skipped ? "nan" : "-");
 }
 
 void cli_summary(const struct pawl_train_report *r, const char *report_path, FILE *out) {
     char first[32], last[32];
-    print_loss(r->loss_first, first, sizeof first);
-    print_loss(r->loss_last, last, sizeof last);
+    print_loss(r->loss_first, r->steps_skipped > 0, first, sizeof first);
+    print_loss(r->loss_last, r->steps_skipped > 0, last, sizeof last);
     fprintf(out, "step               %" PRIu64 ", from %" PRIu64 "%s, in %.1f s\n", r->final_step,
             r->first_step, r->resumed ? " (resumed)" : "", r->seconds);
     fprintf(out, "loss               %s -> %s\n", first, last);
+    if (r->steps_skipped > 0)
+        fprintf(out, "skipped            %" PRIu64 " steps: loss or gradient not finite\n", r->steps_skipped);
     fprintf(out, "tokens/s           %.0f\n", r->tokens_per_s);
     fprintf(out, "failures survived  %" PRIu64 ", joins %" PRIu64 ", leaves %" PRIu64 "\n", r->failures,
             r->joins, r->leaves);

@@ -59,7 +59,10 @@ static const struct argp_option option_list[] = {
 
 static const char doc[] =
     "Train the run that SPEC.yaml describes, saving all the time. The same command resumes it at the newest "
-    "durable step; workers that die are done without; the weights are the same bits either way.";
+    "durable step; workers that die are done without; the weights are the same bits either way. "
+    "A step whose loss or gradient is not finite is skipped: its loss is shown as nan, and the report counts "
+    "it "
+    "(steps_skipped).";
 
 /* After the options; argp would wrap these lines. */
 static const char examples[] =

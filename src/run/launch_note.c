@@ -26,25 +26,6 @@ static uint32_t most_workers(const struct launch *l) {
     return live > start ? live : start;
 }
 
-static void show_state(struct launch *l, const struct coord_action *a, double loss) {
-    int64_t now = clock_now_ns();
-    uint64_t done = a->iteration + 1, steps = l->spec.run.steps;
-    double per_s = rate(l, now);
-    double tokens_left = (double)(steps - done) * (double)spec_tokens(&l->spec);
-    struct progress_state state = {.step = done,
-                                   .steps = steps,
-                                   .loss = loss,
-                                   .grad_norm = a->norm,
-                                   .tokens_per_s = per_s,
-                                   .live = tell_live(l),
-                                   .workers = most_workers(l),
-                                   .has_durable = l->has_durable,
-                                   .durable_step = l->report.last_durable_step,
-                                   .durable_age_s = l->has_durable ? (double)(now - l->durable_ns) / 1e9 : 0,
-                                   .eta_s = per_s > 0 ? tokens_left / per_s : 0};
-    progress_state(l->progress, &state);
-}
-
 /* When each step of this call was decided last, for what a return to an older one costs. */
 static void keep_time(struct launch *l, uint64_t step, int64_t now_ns) {
     if (step < l->report.first_step) return;
@@ -66,30 +47,71 @@ static int64_t decided_at(const struct launch *l, uint64_t step) {
     return step >= l->report.first_step && index < l->decided_capacity ? l->decided_ns[index] : 0;
 }
 
-static void note_decided(struct launch *l, const struct coord_action *a) {
-    uint64_t contributions = spec_contributions(&l->spec);
-    double loss = gradsum_loss((int64_t[GRADSUM_FOOTER_WORDS]){[GRADSUM_LOSS] = a->loss}, contributions);
+/* The sums of a skipped step lack what was not finite: they are no loss and no norm, and are told as NaN. */
+static double loss_of(const struct launch *l, const struct coord_action *a) {
+    if (a->verdict == COORD_SKIP) return NAN;
+    return gradsum_loss((int64_t[GRADSUM_FOOTER_WORDS]){[GRADSUM_LOSS] = a->loss},
+                        spec_contributions(&l->spec));
+}
+
+static double norm_of(const struct coord_action *a) { return a->verdict == COORD_SKIP ? NAN : a->norm; }
+
+/* Each step counts once, also one that is done again; the first is told, the rest at the end. */
+static void count_step(struct launch *l, const struct coord_action *a) {
+    if (a->iteration < l->counted_step) return;
+    l->counted_step = a->iteration + 1;
+    l->report.tokens += spec_tokens(&l->spec);
+    if (a->verdict != COORD_SKIP || l->report.steps_skipped++ > 0) return;
+    json_i64(progress_begin(l->progress, "not_finite"), "step", (int64_t)a->iteration + 1);
+    progress_end(
+        l->progress,
+        "warning: step %llu was skipped, as its loss or a gradient is not finite: the weights stay as "
+        "they were",
+        (unsigned long long)a->iteration + 1);
+}
+
+static void log_step(struct launch *l, const struct coord_action *a, int64_t now_ns) {
+    struct json *j = progress_begin(l->progress, "step");
+    json_i64(j, "step", (int64_t)a->iteration + 1);
+    json_f64(j, "loss", loss_of(l, a));
+    json_f64(j, "grad_norm", norm_of(a));
+    json_text(j, "verdict", verdict_name(a->verdict));
+    json_f64(j, "tokens_per_s", rate(l, now_ns));
+    json_i64(j, "live", tell_live(l));
+    progress_end(l->progress, NULL);
+}
+
+static void show_state(struct launch *l, const struct coord_action *a) {
     int64_t now = clock_now_ns();
-    if (isnan(l->report.loss_first)) l->report.loss_first = loss;
-    l->report.loss_last = loss;
+    uint64_t done = a->iteration + 1, steps = l->spec.run.steps;
+    double per_s = rate(l, now);
+    double tokens_left = (double)(steps - done) * (double)spec_tokens(&l->spec);
+    struct progress_state state = {.step = done,
+                                   .steps = steps,
+                                   .loss = loss_of(l, a),
+                                   .grad_norm = norm_of(a),
+                                   .tokens_per_s = per_s,
+                                   .live = tell_live(l),
+                                   .workers = most_workers(l),
+                                   .has_durable = l->has_durable,
+                                   .durable_step = l->report.last_durable_step,
+                                   .durable_age_s = l->has_durable ? (double)(now - l->durable_ns) / 1e9 : 0,
+                                   .eta_s = per_s > 0 ? tokens_left / per_s : 0};
+    progress_state(l->progress, &state);
+}
+
+static void note_decided(struct launch *l, const struct coord_action *a) {
+    int64_t now = clock_now_ns();
+    l->report.loss_last = loss_of(l, a);
+    if (l->counted_step == l->report.first_step) l->report.loss_first = l->report.loss_last;
     l->report.final_step = a->iteration + 1;
     l->relay.losses = 0;
     l->need_starts = 0;
     l->failure = (struct pawl_error){0}; /* survived */
-    if (a->iteration >= l->counted_step) {
-        l->counted_step = a->iteration + 1;
-        l->report.tokens += spec_tokens(&l->spec);
-    }
+    count_step(l, a);
     keep_time(l, a->iteration + 1, now);
-    struct json *j = progress_begin(l->progress, "step");
-    json_i64(j, "step", (int64_t)a->iteration + 1);
-    json_f64(j, "loss", loss);
-    json_f64(j, "grad_norm", a->norm);
-    json_text(j, "verdict", verdict_name(a->verdict));
-    json_f64(j, "tokens_per_s", rate(l, now));
-    json_i64(j, "live", tell_live(l));
-    progress_end(l->progress, NULL);
-    show_state(l, a, loss);
+    log_step(l, a, now);
+    show_state(l, a);
     faults_at(l, FAULT_LAUNCH_DECIDED);
 }
 

@@ -50,8 +50,17 @@ void tell_start(struct launch *l) {
                      s->run.dir);
 }
 
+static void tell_skipped(struct launch *l) {
+    uint64_t skipped = l->report.steps_skipped;
+    if (skipped == 0) return;
+    json_u64(progress_begin(l->progress, "steps_skipped"), "count", skipped);
+    progress_end(l->progress, "warning: %llu step%s skipped, as the loss or a gradient was not finite",
+                 (unsigned long long)skipped, skipped == 1 ? " was" : "s were");
+}
+
 void tell_after(struct launch *l, bool fine) {
     struct pawl_error why;
+    tell_skipped(l);
     if (spec_identity_check(&l->spec, (const char *)l->dir.identity.data, l->dir.identity.size, &why) ==
         PAWL_FOREIGN) {
         json_text(progress_begin(l->progress, "data_changed"), "error", why.text);

@@ -32,6 +32,7 @@ void report_json(const struct pawl_train_report *r, struct bytes *out) {
     put_u64(&j, "leaves", r->leaves);
     put_u64(&j, "iterations_redone", r->iterations_redone);
     put_u64(&j, "iterations_undone", r->iterations_undone);
+    put_u64(&j, "steps_skipped", r->steps_skipped);
     put_u64(&j, "last_durable_step", r->last_durable_step);
     put_u64(&j, "saves", r->saves);
     put_u64(&j, "saves_skipped", r->saves_skipped);

@@ -100,10 +100,25 @@ class Weights(ForeignCase):
 
     def test_a_loss_that_is_no_number_skips_its_step_only(self):
         spec, folder = self.spec()
-        self.run_pawl(spec, PAWL_TEST_NAN="2")
-        verdicts = {e["step"]: e["verdict"] for e in self.events(folder, "step")}
-        self.assertEqual(verdicts[3], "skip")
-        self.assertNotIn("skip", [verdicts[s] for s in (1, 2, 4, 5, 6)])
+        done = self.run_pawl(spec, PAWL_TEST_NAN="2")
+        steps = {e["step"]: e for e in self.events(folder, "step")}
+        self.assertEqual([s for s in steps if steps[s]["verdict"] == "skip"], [3])
+        self.assertEqual([s for s in steps if steps[s]["loss"] is None], [3])
+        self.assertEqual([s for s in steps if steps[s]["grad_norm"] is None], [3])
+        self.assertEqual(self.report(folder)["steps_skipped"], 1)
+        self.assertEqual([e["step"] for e in self.events(folder, "not_finite")], [3])
+        self.assertIn("warning: step 3 was skipped, as its loss or a gradient is not finite", done.stderr)
+        self.assertIn("warning: 1 step was skipped", done.stderr)
+        self.assertIn("1 steps: loss or gradient not finite", done.stdout)
+
+    def test_the_loss_of_a_first_or_last_step_that_was_skipped_is_not_that_of_another_one(self):
+        for step, key, other in ((0, "loss_first", "loss_last"), (STEPS - 1, "loss_last", "loss_first")):
+            with self.subTest(key):
+                spec, folder = self.spec()
+                done = self.run_pawl(spec, PAWL_TEST_NAN=str(step))
+                self.assertIsNone(self.report(folder)[key])
+                self.assertGreater(self.report(folder)[other], 0)
+                self.assertRegex(done.stdout, r"loss +(nan -> \d|\d.\d+ -> nan)")
 
 
 class Live(ForeignCase):

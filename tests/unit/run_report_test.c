@@ -43,6 +43,7 @@ static struct pawl_train_report sample(void) {
         .failures = 5,
         .iterations_redone = 6,
         .iterations_undone = 16,
+        .steps_skipped = 24,
         .last_durable_step = 7,
         .saves = 8,
         .saves_skipped = 9,
@@ -92,6 +93,7 @@ static void every_field_has_its_name(void **state) {
     assert_number(object, "failures", 5);
     assert_number(object, "iterations_redone", 6);
     assert_number(object, "iterations_undone", 16);
+    assert_number(object, "steps_skipped", 24);
     assert_number(object, "last_durable_step", 7);
     assert_number(object, "saves", 8);
     assert_number(object, "saves_skipped", 9);
@@ -106,7 +108,7 @@ static void every_field_has_its_name(void **state) {
     assert_number(object, "coordinator_restarts", 22);
     assert_number(object, "replans", 23);
     assert_number(object, "seconds", 12.25);
-    assert_int_equal(cJSON_GetArraySize(object), 26);
+    assert_int_equal(cJSON_GetArraySize(object), 27);
     cJSON_Delete(object);
 }
 
