@@ -6,7 +6,7 @@
  * coordinator, all replicas of a stage; workers may come and leave meanwhile (docs/resilience.md).
  * Blocks; call from one thread per run folder (a second one gets BUSY). Installs no signal handlers except
  * while it runs: those of pawl_train_notices end the run cleanly (save, then return; CANCELLED when
- * failure.grace_s was too short for that). */
+ * failure.grace_s was too short for that, or at once where no step is done or durable yet). */
 #ifndef PAWL_TRAIN_H
 #define PAWL_TRAIN_H
 

@@ -136,7 +136,7 @@ pawl_code fleet_start_worker(struct launch *l, uint32_t rank, struct pawl_error 
     /* What code of the user's prints is not to mix with our own standard output. */
     int prints = l->spec.run.engine == SPEC_ENGINE_TORCH ? STDERR_FILENO : -1;
     pawl_code code = fleet_spawn(l->worker, "worker", prints, &p, e);
-    return code == PAWL_OK ? settle_in(l, rank, &p, true, e) : error_wrap(e, "rank %u", rank);
+    return code == PAWL_OK ? settle_in(l, rank, &p, true, e) : error_wrap(e, "worker %u", rank);
 }
 
 pawl_code fleet_adopt(struct launch *l, uint32_t rank, const struct launch_process *p, struct pawl_error *e) {
@@ -191,9 +191,8 @@ static void receive(struct launch *l, uint32_t rank) {
         pawl_code code = channel_receive_frame(w->process.channel, &frame, &size, &got, NULL);
         if (code == PAWL_OK && !got) return;
         if (code == PAWL_OK) {
-            hear_worker(l, rank, frame, size);
-            relay_say(
-                l, &(struct link_frame){.kind = LINK_FROM, .rank = rank, .data = frame, .data_bytes = size});
+            struct link_frame said = {.kind = LINK_FROM, .rank = rank, .data = frame, .data_bytes = size};
+            if (hear_worker(l, rank, frame, size)) relay_say(l, &said);
             continue;
         }
         if (code != PAWL_PEER_LOST) fleet_kill(l, rank, "sent malformed bytes");

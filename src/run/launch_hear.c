@@ -86,11 +86,16 @@ static void hear_beat(struct launch *l, uint32_t rank, const struct message *m) 
     tell_progress(l, rank, false);
 }
 
-static void hear_leaving(struct launch *l, uint32_t rank) {
-    if (l->workers[rank].leaving) return;
+/* A signal that everybody was sent is the launcher's to answer, also when a worker was quicker: the run ends
+ * with all of them. */
+static bool hear_leaving(struct launch *l, uint32_t rank) {
+    stop_signals(l);
+    if (l->stopping) return false;
+    if (l->workers[rank].leaving) return true;
     l->workers[rank].leaving = true;
     json_i64(progress_begin(l->progress, "leaving"), "rank", rank);
     progress_end(l->progress, "worker %u was told to end: its work is planned anew, then it leaves", rank);
+    return true;
 }
 
 static void hear_prepared(struct launch *l, uint32_t rank, const struct message *m) {
@@ -107,9 +112,9 @@ static void hear_measured(struct launch *l, uint32_t rank, const struct message 
     if (measure_decode(m->data, m->data_bytes, r, NULL) != PAWL_OK) *r = (struct measure_report){0};
 }
 
-void hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size) {
+bool hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size) {
     struct message m;
-    if (message_decode(frame, size, &m, NULL) != PAWL_OK) return; /* the coordinator has it ended */
+    if (message_decode(frame, size, &m, NULL) != PAWL_OK) return true; /* the coordinator has it ended */
     switch (m.kind) {
     case MESSAGE_ADDRESS:
         keep(&l->workers[rank].hello, frame, size);
@@ -137,9 +142,9 @@ void hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size
         hear_measured(l, rank, &m);
         break;
     case MESSAGE_LEAVING:
-        hear_leaving(l, rank);
-        break;
+        return hear_leaving(l, rank);
     default:
         break;
     }
+    return true;
 }

@@ -82,18 +82,22 @@ static bool may_start(const struct launch *l) {
     return l->need_starts < l->spec.failure.restarts * spec_ranks(&l->spec);
 }
 
-uint32_t places_live(const struct launch *l) {
-    uint32_t there = 0;
-    for (uint32_t r = 0; r < l->ranks; r++) {
-        const struct launch_worker *w = &l->workers[r];
-        there += !is_empty(l, r) && !w->gone && !w->lost && !w->leaving;
-    }
-    return there;
+/* It takes part, or will. */
+static bool is_live(const struct launch *l, uint32_t rank) {
+    const struct launch_worker *w = &l->workers[rank];
+    return !is_empty(l, rank) && !w->gone && !w->lost && !w->leaving;
+}
+
+bool places_awaited(const struct launch *l) {
+    for (uint32_t r = 0; r < l->ranks; r++)
+        if (is_live(l, r) && !l->workers[r].member) return true;
+    return false;
 }
 
 /* Up to as many as the run began with. One that hangs is missing though its process is still there. */
 static uint32_t missing(const struct launch *l) {
-    uint32_t there = places_live(l), start = spec_ranks(&l->spec);
+    uint32_t there = 0, start = spec_ranks(&l->spec);
+    for (uint32_t r = 0; r < l->ranks; r++) there += is_live(l, r);
     return there < start ? start - there : 0;
 }
 
@@ -110,7 +114,7 @@ static void replace_lost(struct launch *l) {
 /* Nobody else asks again: what cannot be started now, or dies before the GO, is looked at by every tick. */
 static void fill(struct launch *l, int64_t now_ns) {
     int64_t hold_ns;
-    while (l->filling && missing(l) > 0 && may_start(l) && !l->over) {
+    while (l->filling && missing(l) > 0 && may_start(l) && !l->stopping && !l->over) {
         uint32_t rank = places_free(l, now_ns, &hold_ns);
         if (rank == LAUNCH_NONE) return; /* taken, or held off */
         l->need_starts++;
@@ -130,6 +134,8 @@ void places_need(struct launch *l, uint32_t count, const char *why) {
         progress_end(l->progress, NULL);
     else if (wanted == 0)
         progress_end(l->progress, "%s: waiting for those that are starting", why);
+    else if (l->stopping)
+        progress_end(l->progress, "%s: none is started, as the run is ending", why);
     else if (may_start(l))
         progress_end(l->progress, "%s: starting %u", why, wanted);
     else

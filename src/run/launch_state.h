@@ -212,7 +212,7 @@ void relay_tick(struct launch *l, int64_t now_ns);
 void places_exited(struct launch *l, uint32_t rank); /* a place became empty */
 void places_need(struct launch *l, uint32_t count, const char *why);
 void places_tick(struct launch *l, int64_t now_ns);
-uint32_t places_live(const struct launch *l); /* workers that take part, or will */
+bool places_awaited(const struct launch *l); /* somebody who takes no part yet will */
 /* An empty place for somebody who joins; LAUNCH_NONE: none, or held off until *hold_ns (0: none at all;
  * not later than now_ns: until the stores have been looked at). */
 uint32_t places_free(const struct launch *l, int64_t now_ns, int64_t *hold_ns);
@@ -245,7 +245,7 @@ void witness_exited(struct launch *l, uint32_t rank);
 void witness_tick(struct launch *l, int64_t now_ns);
 
 /* launch_hear.c */
-void hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size);
+bool hear_worker(struct launch *l, uint32_t rank, const void *frame, size_t size); /* it is to be passed on */
 /* Ends an event that was begun: the first of failing saves is told, and kept as the cause. */
 void tell_save_failed(struct launch *l, uint32_t rank, pawl_code code, const char *why);
 

@@ -1,6 +1,7 @@
 /* The end on request: SIGTERM, SIGINT, SIGUSR1, the stop file, pawl stop. The step under way is finished and
  * saved within failure.grace_s; if that cannot be held, the newest durable step is what remains, and that is
- * said beforehand, as soon as an iteration and a save have been measured. */
+ * said beforehand, as soon as an iteration and a save have been measured. Meanwhile no worker is started, and
+ * none leaves because it was sent the same signal. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -35,22 +36,32 @@ void stop_measured(struct launch *l) {
         l->spec.failure.grace_s, (double)l->iteration_ns / 1e9, (double)l->save_ns / 1e9);
 }
 
-void stop_begin(struct launch *l, const char *why) {
-    if (l->stopping) return;
-    l->stopping = true;
-    l->stop_end_ns = clock_now_ns() + (int64_t)(l->spec.failure.grace_s * 1e9);
-    json_text(progress_begin(l->progress, "signal"), "why", why);
-    progress_end(l->progress, "%s: saving the next step, then ending, within %.3g s", why,
-                 l->spec.failure.grace_s);
-    relay_say(l, &(struct link_frame){.kind = LINK_STOP});
-}
-
 static void end_now(struct launch *l, pawl_code code, const char *why) {
     if (l->has_durable)
         fleet_give_up(l, code, "%s; the newest durable step is %llu", why,
                       (unsigned long long)l->report.last_durable_step);
     else
         fleet_give_up(l, code, "%s; nothing is durable yet", why);
+}
+
+/* No step was made in this call, and there is none to go on from: the next one is not worth a wait. */
+static bool nothing_done(const struct launch *l) {
+    return !l->has_durable && l->report.final_step == l->report.first_step;
+}
+
+void stop_begin(struct launch *l, const char *why) {
+    if (l->stopping) return;
+    l->stopping = true;
+    l->stop_end_ns = clock_now_ns() + (int64_t)(l->spec.failure.grace_s * 1e9);
+    json_text(progress_begin(l->progress, "signal"), "why", why);
+    if (nothing_done(l)) {
+        progress_end(l->progress, "%s: ending at once, as no step is done yet", why);
+        end_now(l, PAWL_CANCELLED, "told to end before the first step was done");
+        return;
+    }
+    progress_end(l->progress, "%s: saving the next step, then ending, within %.3g s", why,
+                 l->spec.failure.grace_s);
+    relay_say(l, &(struct link_frame){.kind = LINK_STOP});
 }
 
 void stop_signals(struct launch *l) {
@@ -77,8 +88,8 @@ void stop_tick(struct launch *l, int64_t now_ns) {
         stop_begin(l, removed ? "the stop file" : "the stop file, which cannot be removed");
     }
     /* With a durable step the coordinator ends the run there. */
-    if (l->stopping && l->filling && !l->has_durable && places_live(l) == 0 && !l->over)
-        end_now(l, PAWL_CANCELLED, "told to end, and no worker is left to save the next step");
+    if (l->stopping && l->filling && !l->has_durable && !places_awaited(l) && !l->over)
+        end_now(l, PAWL_CANCELLED, "told to end, and too few workers are left to save the next step");
     if (l->stopping && now_ns > l->stop_end_ns && !l->over)
         end_now(l, PAWL_CANCELLED, "told to end, and the grace (failure.grace_s) is over");
 }

@@ -264,6 +264,22 @@ class Attend(RunCase):
             self.assertNotEqual(log.stat().st_ino, inode, log)
         self.go_on_and_compare(spec, folder)
 
+    def test_a_stop_while_a_stage_is_lost_and_nothing_durable_starts_nobody_and_ends_at_once(self):
+        spec, folder = self.spec(steps=OPEN, every=0, pipelines=1, microbatches=6, timeout=100,
+                                 failure=", grace_s: 200")
+        run = self.start(spec)
+        self.await_step(run, folder, 2)
+        coordinator = self.status(folder)["coordinator_pid"]
+        os.kill(coordinator, signal.SIGSTOP)
+        self.kill(folder, 1)
+        self.command("stop", folder)
+        os.kill(coordinator, signal.SIGCONT)
+        errors = self.finish(run, expect=75)
+        self.assertIn("none is started, as the run is ending", errors)
+        last = errors.splitlines()[-1]
+        self.assertIn("too few workers are left to save the next step; nothing is durable yet", last)
+        self.assertEqual(self.events(folder, "worker_started"), [])
+
     def test_the_stop_command_does_the_same(self):
         spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
@@ -289,6 +305,8 @@ class Attend(RunCase):
         got = self.report(folder)
         self.assertEqual(got["last_durable_step"], got["final_step"])
         self.assertEqual((got["failures"], got["coordinator_restarts"]), (0, 0))
+        for kind in ("leaving", "left", "need", "worker_started"):
+            self.assertEqual(self.events(folder, kind), [])
 
     def test_a_grace_that_cannot_hold_a_save_is_told_beforehand_and_leaves_the_newest_durable_step(self):
         spec, folder = self.spec(steps=OPEN, timeout=60, failure=", grace_s: 0.05")
@@ -378,7 +396,8 @@ class Attend(RunCase):
         run.send_signal(signal.SIGTERM)
         errors = self.finish(run, expect=75)
         self.assertRegex(errors, r"waiting 200 s for pawl join")
-        self.assertIn("no worker is left to save the next step; nothing is durable yet", errors.splitlines()[-1])
+        last = errors.splitlines()[-1]
+        self.assertIn("too few workers are left to save the next step; nothing is durable yet", last)
 
     def kill_until_it_waits(self, run, folder):
         """Whoever is there, again and again. False: the run has ended."""

@@ -265,6 +265,37 @@ class Describing(ForeignCase):
 
     def pid_at(self, folder, rank):
         """Of the worker's process, training or not; 0 while there is none."""
+    def test_a_notice_to_all_before_the_first_step_ends_the_run_at_once_and_starts_nobody(self):
+        spec, folder = self.spec(failure=", grace_s: 200")
+        errors = self.notice_to_all_at_the_start(spec, folder, expect=75)
+        last = errors.splitlines()[-1]
+        self.assertIn("told to end before the first step was done; nothing is durable yet", last)
+        self.run_pawl(spec)
+        self.assertEqual(self.report(folder)["weights_sha256"], self.weights())
+
+    def test_a_notice_to_all_at_a_resume_ends_the_run_where_it_was_and_starts_nobody(self):
+        spec, folder = self.spec(failure=", grace_s: 200")
+        self.run_pawl(spec, "--steps", "3")
+        (folder / "log.jsonl").unlink()
+        self.notice_to_all_at_the_start(spec, folder, expect=0)
+        self.assertGreaterEqual(self.report(folder)["last_durable_step"], 3)
+        self.run_pawl(spec)
+        self.assertEqual(self.report(folder)["weights_sha256"], self.weights())
+
+    def notice_to_all_at_the_start(self, spec, folder, expect):
+        """While workers load their libraries. What was said on the standard error output."""
+        command = [PAWL, "train", spec, "--worker-program", ENGINE]
+        run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True, env=dict(os.environ, PAWL_TEST_SLOW="0.3"))
+        self.addCleanup(self.end, run)
+        self.await_event(run, folder, "start")
+        self.await_that(run, lambda: self.pid_at(folder, 3))
+        os.killpg(run.pid, signal.SIGTERM)
+        errors = self.finish(run, expect)
+        for kind in ("leaving", "left", "need", "worker_started"):
+            self.assertEqual(self.events(folder, kind), [], errors)
+        return errors
+
         command = [PAWL, "status", folder, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         workers = json.loads(done.stdout)["workers"] if done.returncode == 0 else []
