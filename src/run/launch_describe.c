@@ -96,7 +96,7 @@ static pawl_code explain_end(struct asking *a, struct pawl_error *e) {
     if (lacks_pawl)
         return error_set(e, PAWL_SPEC, 0,
                          "%s has no package pawl: pip install ./python, or name another interpreter "
-                         "(torch.python)",
+                         "(torch.python, or PAWL_PYTHON)",
                          program);
     if (WIFSIGNALED(a->status))
         snprintf(why, sizeof why, "%.200s ended by signal %d (%s)%s%s", program, WTERMSIG(a->status),

@@ -18,14 +18,14 @@ void tell_save_failed(struct launch *l, uint32_t rank, pawl_code code, const cha
         return;
     }
     l->saves_failing = true;
-    error_set(&l->save_failure, code, 0, "rank %u: %s", rank, why);
+    error_set(&l->save_failure, code, 0, "worker %u: %s", rank, why);
     if (l->has_durable)
         progress_end(l->progress,
-                     "cannot save: rank %u: %s; training goes on, the newest durable step stays %llu", rank,
+                     "cannot save: worker %u: %s; training goes on, the newest durable step stays %llu", rank,
                      why, (unsigned long long)l->report.last_durable_step);
     else
-        progress_end(l->progress, "cannot save: rank %u: %s; training goes on, nothing is durable yet", rank,
-                     why);
+        progress_end(l->progress, "cannot save: worker %u: %s; training goes on, nothing is durable yet",
+                     rank, why);
 }
 
 static void hear_saved(struct launch *l, uint32_t rank, const struct message *m) {
@@ -63,7 +63,7 @@ static void hear_failed(struct launch *l, uint32_t rank, const struct message *m
     json_text(j, "code", pawl_code_name(m->code));
     json_text(j, "error", m->text);
     progress_end(l->progress, "worker %u failed: %s", rank, m->text);
-    if (l->failure.code == PAWL_OK) error_set(&l->failure, m->code, 0, "rank %u: %s", rank, m->text);
+    if (l->failure.code == PAWL_OK) error_set(&l->failure, m->code, 0, "worker %u failed: %s", rank, m->text);
     if (m->code == PAWL_CORRUPT) walk_back(l, rank);
 }
 

@@ -36,7 +36,8 @@ static pawl_code find_program(struct launch *l, struct pawl_error *e) {
 }
 
 /* A name without a slash, in PATH: whoever joins may have another one. */
-static pawl_code find_in_path(const char *name, char *out, size_t size, struct pawl_error *e) {
+static pawl_code find_in_path(const char *name, const char *source, char *out, size_t size,
+                              struct pawl_error *e) {
     const char *path = getenv("PATH");
     for (const char *at = path != NULL ? path : "/usr/bin:/bin"; at != NULL;) {
         size_t length = strcspn(at, ":");
@@ -45,21 +46,33 @@ static pawl_code find_in_path(const char *name, char *out, size_t size, struct p
         at = at[length] == ':' ? at + length + 1 : NULL;
     }
     return error_set(e, PAWL_SPEC, 0,
-                     "torch.python is \"%s\", which is not in PATH: name an interpreter that has the package "
-                     "pawl, or set PAWL_PYTHON",
-                     name);
+                     "%s is \"%s\", which is not in PATH: set torch.python or PAWL_PYTHON to an interpreter "
+                     "that has the package pawl",
+                     source, name);
+}
+
+/* The interpreter's name, and who gave it. */
+static const char *python_name(const struct launch *l, const char **source) {
+    const char *set = getenv("PAWL_PYTHON");
+    *source = "torch.python";
+    if (l->spec.torch.python[0] != 0) return l->spec.torch.python;
+    *source = "PAWL_PYTHON";
+    if (set != NULL && set[0] != 0) return set;
+    *source = "the interpreter without torch.python and PAWL_PYTHON";
+    return "python3";
 }
 
 static pawl_code find_python(struct launch *l, struct pawl_error *e) {
-    const char *name = l->spec.torch.python, *set = getenv("PAWL_PYTHON");
-    if (name[0] == 0) name = set != NULL && set[0] != 0 ? set : "python3";
-    if (strchr(name, '/') == NULL) return find_in_path(name, l->python, sizeof l->python, e);
+    const char *source, *name = python_name(l, &source);
+    if (strchr(name, '/') == NULL) return find_in_path(name, source, l->python, sizeof l->python, e);
     int n = snprintf(l->python, sizeof l->python, "%s", name);
     if (n < 0 || (size_t)n >= sizeof l->python) return no_room(e);
     if (access(name, X_OK) == 0) return PAWL_OK;
-    return error_set(e, PAWL_SPEC, errno,
-                     "torch.python is \"%s\": name an interpreter that can be started, or set PAWL_PYTHON",
-                     name);
+    return error_set(
+        e, PAWL_SPEC, errno,
+        "%s is \"%s\", which cannot be started: set torch.python or PAWL_PYTHON to an interpreter "
+        "that has the package pawl",
+        source, name);
 }
 
 /* Where Python's side finds pawl's: beside the running program, as it is built, or where an installation has

@@ -98,7 +98,7 @@ class Weights(ForeignCase):
     def test_float_sums_train_too(self):
         self.assertNotEqual(self.weights(sums="float"), "")
 
-    def test_a_loss_that_is_no_number_skips_its_step_only(self):
+    def test_a_loss_that_is_no_number_skips_its_step_only_and_is_told(self):
         spec, folder = self.spec()
         done = self.run_pawl(spec, PAWL_TEST_NAN="2")
         steps = {e["step"]: e for e in self.events(folder, "step")}
@@ -158,8 +158,10 @@ class Errors(ForeignCase):
                 spec, folder = self.spec()
                 done = self.run_pawl(spec, expect=1, PAWL_TEST_ERROR=f"{function}:1:3")
                 last = done.stderr.splitlines()[-1]
-                self.assertRegex(last, r"rank \d: stage 1, step 3, micro-batch \d: " + function)
+                self.assertRegex(last, r"worker \d failed: stage 1, step 3, micro-batch \d: " + function)
                 self.assertIn(text, last)
+                first = next(line for line in done.stderr.splitlines() if " failed: " in line)
+                self.assertEqual(last, f"pawl: error: {first}")
                 self.assertLessEqual(len(self.events(folder, "worker_failed")), 4)  # each at most once
                 self.run_pawl(spec)  # the code is mended
                 self.assertEqual(self.report(folder)["weights_sha256"], self.wanted)
@@ -263,8 +265,6 @@ class Describing(ForeignCase):
         self.assertEqual(self.report(folder)["failures"], 0)
         self.assertEqual([e["rank"] for e in self.events(folder, "leaving")], [3])
 
-    def pid_at(self, folder, rank):
-        """Of the worker's process, training or not; 0 while there is none."""
     def test_a_notice_to_all_before_the_first_step_ends_the_run_at_once_and_starts_nobody(self):
         spec, folder = self.spec(failure=", grace_s: 200")
         errors = self.notice_to_all_at_the_start(spec, folder, expect=75)
@@ -296,6 +296,8 @@ class Describing(ForeignCase):
             self.assertEqual(self.events(folder, kind), [], errors)
         return errors
 
+    def pid_at(self, folder, rank):
+        """Of the worker's process, training or not; 0 while there is none."""
         command = [PAWL, "status", folder, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         workers = json.loads(done.stdout)["workers"] if done.returncode == 0 else []
@@ -311,16 +313,24 @@ class Describing(ForeignCase):
         bare = self.root / "bare"
         bare.write_text('#!/bin/sh\nexec python3 -I -S "$@"\n')  # sees the standard library alone
         bare.chmod(0o755)
-        wanted = {str(bare): f"{bare} has no package pawl: pip install ./python",
-                  "no-such-python": 'torch.python is "no-such-python", which is not in PATH',
-                  "/dev/null": 'torch.python is "/dev/null": name an interpreter that can be started'}
-        for python, text in wanted.items():
-            with self.subTest(python):
-                done = subprocess.run([PAWL, "train", spec], capture_output=True, text=True, timeout=TIMEOUT,
-                                      env=dict(os.environ, PAWL_PYTHON=python))
-                self.assertEqual(done.returncode, 64, done.stderr)
-                self.assertIn(text, done.stderr.splitlines()[-1])
+        self.no_python(spec, f"{bare} has no package pawl: pip install ./python", PAWL_PYTHON=str(bare))
         self.assertFalse(folder.exists())
+
+    def test_an_interpreter_that_is_none_is_blamed_on_whoever_named_it(self):
+        spec, folder = self.spec()
+        self.no_python(spec, 'PAWL_PYTHON is "nowhere", which is not in PATH', PAWL_PYTHON="nowhere")
+        self.no_python(spec, 'PAWL_PYTHON is "/dev/null", which cannot be started', PAWL_PYTHON="/dev/null")
+        self.no_python(spec, 'without torch.python and PAWL_PYTHON is "python3", which is not in PATH',
+                       PAWL_PYTHON="", PATH=str(self.root))
+        spec.write_text(spec.read_text().replace("{module: network,", "{module: network, python: nowhere,"))
+        self.no_python(spec, 'torch.python is "nowhere", which is not in PATH', PAWL_PYTHON="/dev/null")
+        self.assertFalse(folder.exists())
+
+    def no_python(self, spec, text, **environment):
+        done = subprocess.run([PAWL, "train", spec], capture_output=True, text=True, timeout=TIMEOUT,
+                              env=dict(os.environ, **environment))
+        self.assertEqual(done.returncode, 64, done.stderr)
+        self.assertIn(text, done.stderr.splitlines()[-1])
 
 
 if __name__ == "__main__":
