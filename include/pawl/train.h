@@ -78,7 +78,8 @@ const int *pawl_train_notices(size_t *count);
 /* ---- a run that is going on in `run_dir`, from another process of the same user and machine ----
  * NOT_FOUND when none is. `text` (from malloc, the caller frees it) is what the launcher says. */
 
-/* Save the next step, then end, as SIGTERM to the launcher does; returns at once. */
+/* Save the next step, then end (at once before the first one), as SIGTERM to the launcher does; returns at
+ * once. */
 pawl_code pawl_train_stop(const char *run_dir, char **text, struct pawl_error *e);
 /* The worker's work is planned anew, then it leaves without loss; returns when it has. If the run cannot do
  * without it, the run is saved and ends. ARGUMENT: there is no such worker. */

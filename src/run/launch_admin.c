@@ -244,7 +244,9 @@ static void serve(struct launch *l, struct client *c, const struct admin_frame *
         break;
     case ADMIN_STOP:
         stop_begin(l, "pawl stop");
-        answer(c, PAWL_OK, "the next step is saved, then the run ends");
+        answer(c, PAWL_OK,
+               l->over ? "the run ends at once, as no step is done yet"
+                       : "the next step is saved, then the run ends");
         break;
     case ADMIN_STATUS:
         status(l, c, f->json);

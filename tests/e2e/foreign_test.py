@@ -273,6 +273,16 @@ class Describing(ForeignCase):
         self.run_pawl(spec)
         self.assertEqual(self.report(folder)["weights_sha256"], self.weights())
 
+    def test_a_stop_before_the_first_step_is_answered_and_ends_the_run_at_once(self):
+        spec, folder = self.spec(failure=", grace_s: 200")
+        os.environ["PAWL_TEST_SLOW"] = "0.7"
+        self.addCleanup(os.environ.pop, "PAWL_TEST_SLOW")
+        run = self.start(spec)
+        self.await_event(run, folder, "start")
+        self.await_that(run, lambda: self.pid_at(folder, 3))
+        self.assertIn("ends at once, as no step is done yet", self.command("stop", folder).stdout)
+        self.assertIn("nothing is durable yet", self.finish(run, expect=75))
+
     def test_a_notice_to_all_at_a_resume_ends_the_run_where_it_was_and_starts_nobody(self):
         spec, folder = self.spec(failure=", grace_s: 200")
         self.run_pawl(spec, "--steps", "3")
