@@ -130,6 +130,7 @@ void places_need(struct launch *l, uint32_t count, const char *why) {
     struct json *j = progress_begin(l->progress, "need");
     json_i64(j, "workers", count);
     json_text(j, "why", why);
+    json_text(j, "waits_for", wanted > 0 && !may_start(l) ? "join" : "start");
     if (wanted == 0 && told)
         progress_end(l->progress, NULL);
     else if (wanted == 0)

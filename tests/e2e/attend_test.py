@@ -486,8 +486,8 @@ class Attend(RunCase):
         shape = dict(pipelines=1, microbatches=6)
         spec, folder = self.spec(steps=OPEN, failure=", restarts: 1, wait_s: 600", **shape)
         run = self.exhaust_starts(spec, folder)
-        self.await_event(run, folder, "need")
-        self.await_that(run, lambda: self.status(folder)["waiting"])
+        self.await_that(run, lambda: any(e["waits_for"] == "join" for e in self.events(folder, "need")))
+        self.assertTrue(self.status(folder)["waiting"])
         joined = self.join(folder)
         self.await_step(run, folder, self.events(folder, "step")[-1]["step"] + 1)
         errors = self.end_and_compare(run, folder, **shape) and self.errors
