@@ -123,6 +123,11 @@ static void fill(struct launch *l, int64_t now_ns) {
     }
 }
 
+static const char *awaited(const struct launch *l, uint32_t wanted) {
+    if (wanted > 0 && l->stopping) return "nothing";
+    return wanted > 0 && !may_start(l) ? "join" : "start";
+}
+
 void places_need(struct launch *l, uint32_t count, const char *why) {
     uint32_t wanted = missing(l);
     bool told = l->filling;
@@ -130,7 +135,7 @@ void places_need(struct launch *l, uint32_t count, const char *why) {
     struct json *j = progress_begin(l->progress, "need");
     json_i64(j, "workers", count);
     json_text(j, "why", why);
-    json_text(j, "waits_for", wanted > 0 && !may_start(l) ? "join" : "start");
+    json_text(j, "waits_for", awaited(l, wanted));
     if (wanted == 0 && told)
         progress_end(l->progress, NULL);
     else if (wanted == 0)

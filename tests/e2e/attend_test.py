@@ -278,6 +278,7 @@ class Attend(RunCase):
         self.assertIn("none is started, as the run is ending", errors)
         last = errors.splitlines()[-1]
         self.assertIn("too few workers are left to save the next step; nothing is durable yet", last)
+        self.assertEqual([e["waits_for"] for e in self.events(folder, "need")], ["nothing"])
         self.assertEqual(self.events(folder, "worker_started"), [])
 
     def test_the_stop_command_does_the_same(self):
@@ -392,6 +393,7 @@ class Attend(RunCase):
             if self.kill_until_it_waits(run, folder):
                 break
             self.finish(run, expect=70)  # those that were started had begun: one return too many
+        self.await_that(run, lambda: any(e["waits_for"] == "join" for e in self.events(folder, "need")))
         self.assertIn("waiting for workers: too few are left", self.command("status", folder).stdout)
         run.send_signal(signal.SIGTERM)
         errors = self.finish(run, expect=75)
