@@ -1,7 +1,8 @@
 """Builds the wheel of pawl (PEP 517): the modules of python/pawl and the C library that they load.
 
 The library is built with CMake from the source tree around this folder, by scripts/build, or copied from the
-file that PAWL_LIBRARY names. Standard library only. The wheel is for this processor and system, and for every
+file that PAWL_LIBRARY names. libpawl_train.so comes with the program `pawl`, and is packed only where
+PAWL_LIBRARY_TRAIN names one. Standard library only. The wheel is for this processor and system, and for every
 Python 3 that the modules run on. Fails with what the compiler said. Tested in tests/python/install_test.py.
 """
 
@@ -21,6 +22,7 @@ from typing import Any
 PYTHON = Path(__file__).resolve().parent.parent
 ROOT = PYTHON.parent
 LIBRARY = "libpawl_ckpt.so"
+LIBRARY_TRAIN = "libpawl_train.so"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time of a zip file: equal sources make equal wheels
 
 
@@ -66,6 +68,12 @@ def library() -> bytes:
         return (Path(folder) / LIBRARY).read_bytes()
 
 
+def train_library() -> dict[str, bytes]:
+    """The file for the package that PAWL_LIBRARY_TRAIN names, if it is set."""
+    named = os.environ.get("PAWL_LIBRARY_TRAIN")
+    return {f"pawl/{LIBRARY_TRAIN}": Path(named).read_bytes()} if named else {}
+
+
 def write_wheel(folder: str, files: dict[str, bytes]) -> str:
     """Writes a wheel with these files, its metadata and its list of digests; returns its name."""
     info = f"pawl-{version()}.dist-info"
@@ -94,7 +102,7 @@ def digest(data: bytes) -> str:
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
     modules = sorted((PYTHON / "pawl").rglob("*.py")) + [PYTHON / "pawl" / "py.typed"]
     files = {str(path.relative_to(PYTHON)): path.read_bytes() for path in modules}
-    return write_wheel(wheel_directory, {**files, f"pawl/{LIBRARY}": library()})
+    return write_wheel(wheel_directory, {**files, f"pawl/{LIBRARY}": library(), **train_library()})
 
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:

@@ -13,8 +13,6 @@ error output; pawl's own keep their code. One thread. Tested in tests/python/pip
 from __future__ import annotations
 
 import os
-import sys
-import traceback
 from collections import OrderedDict
 from typing import Any, Callable
 
@@ -387,9 +385,8 @@ def _failed(error: BaseException, out: Any) -> int | None:
         if isinstance(error, MemoryError)
         else "USER"
     )
-    if not own or out is None:
-        traceback.print_exception(error, file=sys.stderr)
-        sys.stderr.flush()
+    if not own or isinstance(error, errors.User) or out is None:
+        _user.print_traceback(error)
     if out is None:
         return None
     if out:

@@ -221,24 +221,26 @@ def _unflatten(stored: dict[str, Any], model: dict[str, Any], source: Path) -> d
     return {"state": found["state"], "param_groups": groups}
 
 
-def _is_whole(content: Any) -> bool:
-    return isinstance(content, dict) and isinstance(content.get("model"), dict)
+def _is_whole(content: dict[str, Any], asked: _migrate_torch.Keys) -> bool:
+    known = _migrate_torch.MODEL_KEYS if asked.model is None else (asked.model,)
+    return any(isinstance(content.get(key), dict) for key in known)
 
 
-def convert(content: dict[str, Any], source: Path, optimizer_class: str | None,
+def convert(content: dict[str, Any], source: Path, asked: _migrate_torch.Keys, optimizer_class: str | None,
             names: Any) -> tuple[_migrate_torch.Entries, dict[str, Any]]:
     """As _migrate_torch.convert, with the other entries kept: dicts and lists as objects, the rest in
     `values`."""
-    while not _is_whole(content) and len(content) == 1 and isinstance(next(iter(content.values())), dict):
-        content = next(iter(content.values()))
-    if not _is_whole(content):
-        return _migrate_torch.convert(content, str(source), optimizer_class, names)
-    key = "optimizer" if "optimizer" in content else "optim"
-    known = {"model": content["model"]}
-    if key in content:
-        known["optimizer"] = _optimizer(content[key], content["model"], source)
-    entries, objects = _migrate_torch.convert(known, str(source), optimizer_class, names)
-    rest = {k: v for k, v in content.items() if k not in ("model", key)}
+    while not _is_whole(content, asked) and len(content) == 1 and isinstance([*content.values()][0], dict):
+        content = [*content.values()][0]
+    keys = _migrate_torch.find(content, str(source), asked)
+    known = dict(content)
+    if keys.model is not None and keys.optimizer is not None:
+        stored = _migrate_torch.single(content[keys.optimizer], str(source))
+        known[keys.optimizer] = _optimizer(stored, content[keys.model], source)
+    entries, objects = _migrate_torch.convert(known, str(source), keys, optimizer_class, names)
+    if keys.model is None:
+        return entries, objects
+    rest = {k: v for k, v in content.items() if k not in keys}
     plain = {k: v for k, v in rest.items() if not isinstance(v, (dict, list))}
     rest = {k: v for k, v in rest.items() if k not in plain}
     if plain and VALUES in rest:

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from . import _native, _torch, _tree, errors
+from . import _native, _optimizers, _torch, _tree, errors
 
 Entries = dict[str, torch.Tensor]
 ZIP_MAGIC = b"PK\3\4"
+MODEL_KEYS = ("model", "model_state_dict", "state_dict")
+OPTIMIZER_KEYS = ("optimizer", "optimizer_state_dict", "optimizer_states", "optim")
+LISTED_MAX = 20  # entries in an error
+
+
+class Keys(NamedTuple):
+    """Under which names a file has a model and an optimizer. None, as an answer: the file is a model; it has
+    no optimizer. None, as a question: the usual names."""
+
+    model: str | None = None
+    optimizer: str | None = None
 
 
 def verify(file: Any, what: str) -> None:
@@ -49,25 +60,74 @@ def cause(e: Exception) -> str:
     return first + (newer if "Unsupported op" in first else "")
 
 
-def convert(content: Any, source: str, optimizer_class: str | None,
-            names: Sequence[str] | None) -> tuple[Entries, dict[str, Any]]:
-    """Tensors by their stored names, and the objects of the blob."""
+def find(content: Any, source: str, asked: Keys) -> Keys:
+    """Where the model and the optimizer are in what a file holds. Format: no dict, or its entries say
+    neither. Argument: there is no such entry as asked for."""
     if not isinstance(content, dict):
         raise errors.Format(f"{source}: holds a {type(content).__name__}, wanted a dict")
-    model = content["model"] if isinstance(content.get("model"), dict) else content
+    model = _entry(content, source, asked.model, MODEL_KEYS, "--model-key")
+    if model is None and any(isinstance(value, (dict, list)) for value in content.values()):
+        raise errors.Format(f"{source}: none of its entries is named {', '.join(MODEL_KEYS)}: say which is "
+                            f"the model's state_dict (--model-key, model_key=). It has {_listed(content)}")
+    optimizer = _entry(content, source, asked.optimizer, OPTIMIZER_KEYS, "--optimizer-key") if (
+        model is not None or asked.optimizer is not None) else None
+    return Keys(model, optimizer)
+
+
+def _entry(content: dict[Any, Any], source: str, asked: str | None, usual: Sequence[str],
+           option: str) -> str | None:
+    python = option[2:].replace("-", "_")
+    if asked is not None:
+        if isinstance(content.get(asked), (dict, list)):
+            return asked
+        raise errors.Argument(f"{source}: {option} {asked}: no dict is stored under that name. The file has "
+                              f"{_listed(content)}")
+    found = [key for key in usual if isinstance(content.get(key), (dict, list))]
+    if len(found) > 1:
+        raise errors.Format(f"{source}: has {' and '.join(found)}: say which is meant ({option}, {python}=)")
+    return found[0] if found else None
+
+
+def _listed(content: dict[Any, Any]) -> str:
+    """The names and kinds of a dict's entries, the first ones."""
+    sizes = {key: f" of {len(value)}" for key, value in content.items() if isinstance(value, (dict, list))}
+    told = [f"{key} (a {type(value).__name__}{sizes.get(key, '')})" for key, value in content.items()]
+    more = len(told) - LISTED_MAX
+    return ", ".join(told[:LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def convert(content: dict[Any, Any], source: str, keys: Keys, optimizer_class: str | None,
+            names: Sequence[str] | None) -> tuple[Entries, dict[str, Any]]:
+    """Tensors by their stored names, and the objects of the blob. `keys`: what find() returned."""
     entries: Entries = {}
+    model = content if keys.model is None else content[keys.model]
     objects = {"model": _module(model, source, entries)}
-    if model is not content and "optimizer" in content:
-        if not optimizer_class:
-            raise errors.Argument(f"{source}: holds an optimizer's state, not its class: name it (AdamW)")
+    if keys.optimizer is not None:
         shapes = {n: tuple(t.shape) for n, t in model.items() if isinstance(t, torch.Tensor)
                   and f"model/{n}" in entries}
-        objects["optimizer"] = _optimizer(content["optimizer"], source, shapes, names, entries)
-        objects["optimizer"]["class"] = optimizer_class
+        stored = single(content[keys.optimizer], source)
+        objects["optimizer"] = _optimizer(stored, source, shapes, names, entries)
+        objects["optimizer"]["class"] = _optimizers.check(optimizer_class, stored["param_groups"],
+                                                          stored["state"], source)
+    elif optimizer_class or names:
+        raise errors.Argument(f"{source}: has no optimizer under the names {', '.join(OPTIMIZER_KEYS)}: say "
+                              "which entry it is (--optimizer-key, optimizer_key=). The file has "
+                              f"{_listed(content)}")
     return entries, objects
 
 
-def _module(model: dict[str, Any], source: str, entries: Entries) -> dict[str, Any]:
+def single(stored: Any, source: str) -> Any:
+    """Of the list of optimizers that some write, the only one."""
+    if not isinstance(stored, list):
+        return stored
+    if len(stored) != 1:
+        raise errors.Unsupported(f"{source}: has the state of {len(stored)} optimizers, wanted one")
+    return stored[0]
+
+
+def _module(model: Any, source: str, entries: Entries) -> dict[str, Any]:
+    if not isinstance(model, dict):
+        raise errors.Format(f"{source}: the model is a {type(model).__name__}, wanted a state_dict")
     aliases: dict[str, str] = {}
     seen: dict[Any, str] = {}
     for name, value in model.items():

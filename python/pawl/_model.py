@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _user, _wire, errors, stages
-from ._samples import INPUT, TARGET, Samples
+from . import _reach, _user, _wire, errors, stages
+from ._samples import INPUT, TARGET, Samples, tensors_in
 from ._train_abi import RANK_MAX
 
 
@@ -56,15 +56,16 @@ class Model:
             int, tuple[Any, str]
         ] = {}  # by id and by address of memory: a parameter of an earlier stage
         self._numbers: list[tuple[str, Numbers]] = []
+        self._ways: list[_reach.Ways] = []
         found, wires = [], []
         value = samples.half(INPUT, 0, 0)
         for index in range(len(pipeline.stages)):
-            parameters, value = self._look_at(index, value)
+            parameters, value = self._look_at(index, value, samples)
             found.append(parameters)
             if index + 1 < len(pipeline.stages):
                 wires.append(_wire.of_output(value, f"stage {index}"))
-        self._probe_loss(value, samples.half(TARGET, 0, 0))
         self.numbers = self._one_optimizer()
+        _reach.check(self._ways)
         prefixed = _prefixed([[p.own for p in part] for part in found])
         self.plans = [
             Plan(
@@ -85,7 +86,8 @@ class Model:
         stage = self.pipeline.stages[index]
         if not isinstance(stage, torch.nn.Module):
             _user.seed(self.seed, "stage", index)
-            stage = stage()
+            with _user.within(f"stage {index}"):
+                stage = stage()
             if not isinstance(stage, torch.nn.Module):
                 raise errors.Argument(
                     f"stages[{index}] made {type(stage).__name__}: a torch.nn.Module is wanted"
@@ -105,15 +107,18 @@ class Model:
             )
         return module
 
-    def _look_at(self, index: int, value: Any) -> tuple[list[Parameter], Any]:
-        """A stage's parameters and output. A module from a function is gone afterwards."""
+    def _look_at(self, index: int, value: Any, samples: Samples) -> tuple[list[Parameter], Any]:
+        """A stage's parameters and output, the loss of the last. A module from a function is gone
+        afterwards."""
         module = self.module(index)
         parameters = self._parameters(index, module)
         output = self._probe(index, module, value)
-        last = index + 1 == len(self.pipeline.stages)
-        if isinstance(output, (tuple, list)) and not last:
-            return parameters, tuple(map(_detached, output))
-        return parameters, output if last else _detached(output)
+        if index + 1 == len(self.pipeline.stages):
+            output = self._probe_loss(output, samples.half(TARGET, 0, 0))
+        outputs = list(map(_tensor, arguments(output)))
+        self._ways.append(_reach.ways(outputs, tensors_in(value) if index else (), module.named_parameters()))
+        many = isinstance(output, (tuple, list))
+        return parameters, tuple(map(_detached, output)) if many else _detached(output)
 
     def _parameters(self, index: int, module: Any) -> list[Parameter]:
         named = list(module.named_parameters())
@@ -144,8 +149,9 @@ class Model:
         trained = [(name, p) for name, p in named if p.requires_grad]
         if not trained:
             return set()
-        optimizer = _optimizer(self.pipeline.optimizer, trained)
         where = f"the optimizer of stage {index}"
+        with _user.within(where):
+            optimizer = _optimizer(self.pipeline.optimizer, trained)
         _check_kind(where, optimizer)
         numbers, decay, given = _groups(where, optimizer.param_groups)
         self._numbers.append((where, numbers))
@@ -176,7 +182,7 @@ class Model:
         """The module's output. Unsupported: it changes a parameter or a buffer."""
         before = {name: (tensor, tensor.detach().clone()) for name, tensor in _held(module)}
         _user.seed(self.seed, "forward", index, 0, 0)
-        with torch.enable_grad():
+        with torch.enable_grad(), _user.within(f"stage {index}"):
             output = module(*map(_sent, arguments(value)) if index else arguments(value))
         after = dict(_held(module))
         for name in {**before, **after}:
@@ -185,14 +191,22 @@ class Model:
                 raise errors.Unsupported(changed(f"stage {index}", name))
         return output
 
-    def _probe_loss(self, output: Any, target: Any) -> None:
+    def _probe_loss(self, output: Any, target: Any) -> Any:
         loss = self.pipeline.loss
         if isinstance(loss, torch.nn.Module) and any(p.requires_grad for p in loss.parameters()):
             raise errors.Unsupported(
                 "pipeline(loss=...) has parameters that require a gradient, and only stages are "
                 "trained: put them into the last stage"
             )
-        check_loss(loss(output, target))
+        with torch.enable_grad(), _user.within("the loss"):
+            value = loss(output, target)
+        check_loss(value)
+        return value
+
+
+def _tensor(value: Any) -> Any:
+    """What is no tensor has no gradient; whoever sends it says what is wrong with it."""
+    return value if isinstance(value, torch.Tensor) else torch.empty(0)
 
 
 def _detached(value: Any) -> Any:

@@ -11,9 +11,12 @@ import importlib.util
 import inspect
 import json
 import random
+import site
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,16 +30,21 @@ try:  # here, so that it is seeded from the first number on, whenever the user's
 except ImportError:
     numpy = None
 
-_OURS = Path(__file__).resolve().parent
+_OURS = f"{Path(__file__).resolve().parent}/"
 _LIBRARIES = tuple(
-    str(Path(p).resolve())
+    f"{Path(p).resolve()}/"
     for p in {
         sysconfig.get_path("stdlib"),
+        sysconfig.get_path("platstdlib"),
         sysconfig.get_path("purelib"),
         sysconfig.get_path("platlib"),
-        str(_OURS),
+        site.getusersitepackages(),
+        *site.getsitepackages(),
+        str(Path(torch.__file__).parent),
+        _OURS,
     }
 )
+_TEXT_BYTES = 400  # of an exception's text, so that where it was raised has room behind it in a pawl_error
 
 
 def seed(*key: Any) -> None:
@@ -122,17 +130,49 @@ def _import(module: str) -> ModuleType:
     return found
 
 
+@contextmanager
+def within(what: str) -> Iterator[None]:
+    """Around a call of the user's code: what it raises becomes User, "WHAT: ValueError: text (file:line)".
+    pawl's own errors, and what ends the process or wants memory, go through."""
+    try:
+        yield
+    except (errors.Error, MemoryError):
+        raise
+    except Exception as error:
+        raise errors.User(f"{what}: {told(error)}") from error
+
+
 def told(error: BaseException) -> str:
-    """`ValueError: text (file:line)`: the innermost line of the user's own code, else of any code."""
-    text = str(error).strip() or "without a text"
+    """`ValueError: text (file:line)`, in one line: the innermost line of the user's own files, else of any
+    but pawl's."""
+    text = " ".join(str(error).split()) or "without a text"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        f
-        for f in frames
-        if not str(Path(f.filename).resolve()).startswith(_LIBRARIES) and not f.filename.startswith("<")
-    ]
-    where = (own or frames)[-1:]
+    outside = [f for f in frames if not _is_in(f, (_OURS,))]
+    where = ([f for f in outside if not _is_in(f, _LIBRARIES)] or outside or frames)[-1:]
     place = f" ({where[0].filename}:{where[0].lineno})" if where else ""
+    data = text.encode(errors="replace")
+    if len(data) > _TEXT_BYTES:
+        text = data[:_TEXT_BYTES].decode(errors="ignore") + "..."
     return f"{type(error).__name__}: {text}{place}"
+
+
+def _is_in(frame: traceback.FrameSummary, folders: tuple[str, ...]) -> bool:
+    """Whether a line is of a file in `folders`, or of none."""
+    return frame.filename.startswith("<") or str(Path(frame.filename).resolve()).startswith(folders)
+
+
+def print_traceback(error: BaseException) -> None:
+    """On the standard error output, without pawl's own lines unless it was raised there."""
+    cause = error.__cause__ if isinstance(error, errors.User) and error.__cause__ else error
+    told_all = traceback.TracebackException.from_exception(cause)
+    left, seen = [told_all], set()
+    while left:
+        part = left.pop()
+        seen.add(id(part))
+        frames = [f for f in part.stack if not f.filename.startswith("<frozen importlib")]
+        if frames and (isinstance(cause, SyntaxError) or not _is_in(frames[-1], (_OURS,))):
+            part.stack[:] = [f for f in frames if f.filename.startswith("<") or not _is_in(f, (_OURS,))]
+        left += [p for p in (part.__cause__, part.__context__) if p is not None and id(p) not in seen]
+    print("".join(told_all.format()), end="", file=sys.stderr, flush=True)

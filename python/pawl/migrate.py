@@ -22,6 +22,7 @@ from . import _native, _safetensors, _tree, errors
 
 SHARD_BYTES = 5_000_000_000  # what Hugging Face's tools write by default
 INDEX = "model.safetensors.index.json"
+METADATA, SHARDS = ".metadata", "*.distcp"  # of torch.distributed.checkpoint
 
 
 def _save(run: str | os.PathLike[str], step: int, tensors: list[_native.Tensor],
@@ -35,6 +36,15 @@ def _save(run: str | os.PathLike[str], step: int, tensors: list[_native.Tensor],
         ckpt.wait(saved, "durable")
 
 
+def _check_finished(folder: Path) -> None:
+    """NotFound: the folder has shards of torch.distributed.checkpoint, and not the file that is written
+    last."""
+    if not (folder / METADATA).exists() and any(folder.glob(SHARDS)):
+        raise errors.NotFound(f"{folder}: looks like a folder of torch.distributed.checkpoint whose save did "
+                              f"not finish: it has {SHARDS} files, and {METADATA}, which is written last, is "
+                              "not there. Take an older checkpoint")
+
+
 def _files(source: Path) -> list[Path]:
     """The safetensors files of a file or folder; with an index, those that it names."""
     if not source.is_dir():
@@ -43,6 +53,7 @@ def _files(source: Path) -> list[Path]:
     if not index.exists():
         found = sorted(source.glob("*.safetensors"))
         if not found:
+            _check_finished(source)
             raise errors.NotFound(f"{source}: neither {INDEX} nor any *.safetensors in this folder")
         return found
     try:
@@ -82,13 +93,18 @@ def import_safetensors(source: str | os.PathLike[str], run: str | os.PathLike[st
 
 
 def import_torch(source: str | os.PathLike[str], run: str | os.PathLike[str], *, step: int,
-                 optimizer_class: str | None = None, names: Sequence[str] | None = None) -> int:
-    """Makes the run `run` of a torch.save file: a state_dict, or a dict with "model" and, if it has one,
-    "optimizer". Other entries are left out; the return value counts the tensors.
+                 optimizer_class: str | None = None, names: Sequence[str] | None = None,
+                 model_key: str | None = None, optimizer_key: str | None = None,
+                 left_out: list[str] | None = None) -> int:
+    """Makes the run `run` of a torch.save file: a state_dict, or a dict with a model's and, if it has one, an
+    optimizer's. Other entries are left out, and their names appended to `left_out`; the return value counts
+    the tensors.
 
-    optimizer_class: "AdamW" (the file does not say it). names: of the parameters in the optimizer's order,
-    when the model's order does not give them. Errors: Format, StateMismatch, Unsupported, Argument,
-    NotFound."""
+    optimizer_class: "AdamW" (the file does not say it), which has to fit the state; of another package than
+    torch.optim with a dot, "package.Lion", which is not checked. names: of the parameters in the optimizer's
+    order, when the model's order does not give them. model_key, optimizer_key: the entries; None: "model",
+    "model_state_dict" or "state_dict", and "optimizer", "optimizer_state_dict", "optimizer_states" (a list
+    of one) or "optim". Errors: Format, StateMismatch, Unsupported, Argument, NotFound."""
     import torch
 
     from . import _migrate_torch
@@ -103,27 +119,34 @@ def import_torch(source: str | os.PathLike[str], run: str | os.PathLike[str], *,
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as e:
         raise errors.Format(f"{source}: not a torch.save file of tensors and plain values alone: "
                             f"{_migrate_torch.cause(e)}. Save state_dicts only") from e
-    entries, objects = _migrate_torch.convert(content, str(source), optimizer_class, names)
+    keys = _migrate_torch.find(content, str(source), _migrate_torch.Keys(model_key, optimizer_key))
+    entries, objects = _migrate_torch.convert(content, str(source), keys, optimizer_class, names)
     tensors, kept = _migrate_torch.native(entries)
     _save(run, step, tensors, objects)
+    if left_out is not None and keys.model is not None:
+        left_out += [str(key) for key in content if key not in keys]
     return len(kept)
 
 
 def import_dcp(source: str | os.PathLike[str], run: str | os.PathLike[str], *, step: int,
                optimizer_class: str | None = None, names: Sequence[str] | None = None,
+               model_key: str | None = None, optimizer_key: str | None = None,
                skip: Sequence[str] = ()) -> int:
     """Makes the run `run` of a folder that torch.distributed.checkpoint wrote, from any number of ranks.
     Returns how many tensors.
 
     skip: flattened names ("app.sampler") to leave out with all that is nested in them. optimizer_class,
-    names: as in import_torch. While it goes on it takes as much room again as the tensors, beside `run`.
+    names, model_key, optimizer_key: as in import_torch. While it goes on it takes as much room
+    again as the tensors, beside `run`.
     Errors: NotFound, Format, Corrupt, StateMismatch, Unsupported, Argument, NoSpace, Io; no run is made
     then."""
     from . import _migrate_dcp, _migrate_torch
 
     folder = Path(source)
+    _check_finished(folder)
     content = _migrate_dcp.contents(folder, Path(run).absolute().parent, skip)
-    entries, objects = _migrate_dcp.convert(content, folder, optimizer_class, names)
+    keys = _migrate_torch.Keys(model_key, optimizer_key)
+    entries, objects = _migrate_dcp.convert(content, folder, keys, optimizer_class, names)
     tensors, kept = _migrate_torch.native(entries)
     _save(run, step, tensors, objects)
     return len(kept)

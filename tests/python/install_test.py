@@ -42,7 +42,8 @@ WHEEL = ("import sys; sys.path.insert(0, sys.argv[1]); import pawl_build; "
 
 
 def run(command: list[Any], **env: str) -> str:
-    whole = {k: v for k, v in os.environ.items() if k not in ("PAWL_LIBRARY", "PYTHONPATH")}
+    whole = {k: v for k, v in os.environ.items() if k not in
+             ("PAWL_LIBRARY", "PAWL_LIBRARY_TRAIN", "PYTHONPATH")}
     done = subprocess.run([str(c) for c in command], env={**whole, **env}, capture_output=True, text=True,
                           cwd="/")
     if done.returncode:
@@ -72,6 +73,19 @@ class Install(unittest.TestCase):
                        PAWL_LIBRARY=str(named))
             with zipfile.ZipFile(Path(folder, name.strip())) as wheel:
                 self.assertEqual(wheel.read("pawl/libpawl_ckpt.so"), b"these bytes")
+
+    def test_the_library_of_the_program_is_packed_where_it_is_named_alone(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            named, train = Path(folder, "named.so"), Path(folder, "train.so")
+            named.write_bytes(b"these bytes")
+            train.write_bytes(b"those bytes")
+            for env, wanted in (({}, None), ({"PAWL_LIBRARY_TRAIN": str(train)}, b"those bytes")):
+                name = run([sys.executable, "-c", WHEEL, ROOT / "python/build_backend", folder],
+                           PAWL_LIBRARY=str(named), **env)
+                with zipfile.ZipFile(Path(folder, name.strip())) as wheel:
+                    packed = "pawl/libpawl_train.so" in wheel.namelist()
+                    self.assertEqual(wheel.read("pawl/libpawl_train.so") if packed else None, wanted)
+                    self.assertEqual(wheel.read("pawl/libpawl_ckpt.so"), b"these bytes")
 
     def test_a_library_that_does_not_exist_fails_the_installation_by_its_name(self) -> None:
         wrong = self.assertRaisesRegex(AssertionError, "no/such/library.so")

@@ -4,11 +4,13 @@ what is damaged, incomplete, or has code in it is refused by name, makes no run,
 from __future__ import annotations
 
 import collections
+import contextlib
 import importlib.util
 import io
 import os
 import pickle
 import re
+import shutil
 import sys
 import tempfile
 import unittest
@@ -158,6 +160,33 @@ class MigrateDcpTest(unittest.TestCase):
                 self.assertEqual(ckpt.resume(), 4)
             self.same(flat(other, second), flat(model, optimizer))
             self.assertEqual(second.param_groups[0]["betas"], optimizer.param_groups[0]["betas"])
+
+    def test_other_names_of_the_entries_are_found_or_given_and_the_rest_is_kept(self) -> None:
+        for n, (names, options) in enumerate((
+            (("model_state_dict", "optimizer_state_dict"), {}),
+            (("net", "adam"), {"model_key": "net", "optimizer_key": "adam"}),
+        )):
+            model, optimizer = build()
+            train(model, optimizer, 2)
+            content = {names[0]: model.state_dict(), names[1]: optimizer.state_dict(), "epoch": 3}
+            self.at = self.at / str(n)
+            parameters = [name for name, _ in model.named_parameters()]
+            self.run_of(content, optimizer_class="AdamW", names=parameters, **options)
+            values: dict[str, Any] = {}
+            other, second = self.resumed(values=values)
+            self.same(flat(other, second), flat(model, optimizer))
+            self.assertEqual(values, {"epoch": 3})
+
+    def test_a_folder_whose_save_did_not_finish_is_told_as_one(self) -> None:
+        self.run_of({"model": build()[0].state_dict()})
+        shutil.rmtree(self.at / "run")
+        (self.at / "dcp" / ".metadata").unlink()
+        self.refused(errors.NotFound, "save did not finish.*[.]distcp.*[.]metadata, which is written last")
+        told = io.StringIO()
+        with contextlib.redirect_stderr(told):
+            code = main(["import", str(self.at / "dcp"), str(self.at / "run"), "--step", "4"])
+        self.assertEqual(code, errors.NotFound.exit_code)
+        self.assertIn("save did not finish", told.getvalue())
 
     def test_boxes_of_two_ranks_are_put_together_whatever_the_cut(self) -> None:
         mp.start_processes(placed_rank, (str(self.at),), 2, start_method="fork")

@@ -1,6 +1,8 @@
 """What others saved becomes a run that Checkpointer resumes from, and goes back out equal bit for bit."""
 
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import sys
@@ -15,7 +17,7 @@ if importlib.util.find_spec("torch") is None:
 
 import torch  # noqa: E402
 
-from pawl import _abi, _safetensors, _torch, errors, migrate  # noqa: E402
+from pawl import _abi, _optimizers, _safetensors, _torch, errors, migrate  # noqa: E402
 from pawl.__main__ import main  # noqa: E402
 from pawl.checkpointer import Checkpointer  # noqa: E402
 
@@ -91,9 +93,89 @@ class Migrate(unittest.TestCase):
             migrate.import_torch(self.at / "a.pt", self.at / "run", step=5, optimizer_class="AdamW",
                                  names=names)
         with self.assertRaisesRegex(errors.StateMismatch, "4 parameters, there are 3"):
-            migrate.import_torch(self.at / "a.pt", self.at / "run", step=5, optimizer_class="A",
+            migrate.import_torch(self.at / "a.pt", self.at / "run", step=5, optimizer_class="AdamW",
                                  names=names[:3])
         self.assertFalse((self.at / "run").exists())
+
+    def test_the_class_of_an_optimizer_has_to_fit_its_state(self) -> None:
+        self.saved()
+        for wrong, kind, wanted in (
+            ("SGD", errors.StateMismatch, "not of SGD: .*dampening, momentum, nesterov.* be of Adam, AdamW$"),
+            ("torch.optim.RAdam", errors.StateMismatch, "the options amsgrad of Adam, and RAdam does not"),
+            ("adamw", errors.Argument, "torch.optim has no adamw; near are .*AdamW"),
+            (None, errors.Argument, "--optimizer, optimizer_class=.*Adam, AdamW$"),
+        ):
+            with self.subTest(wrong), self.assertRaisesRegex(kind, wanted):
+                migrate.import_torch(self.at / "a.pt", self.at / "run", step=5, optimizer_class=wrong)
+            self.assertFalse((self.at / "run").exists())
+        for n, fits in enumerate(("Adam", "torch.optim.AdamW", "package.Lion")):
+            migrate.import_torch(self.at / "a.pt", self.at / f"run{n}", step=5, optimizer_class=fits)
+        model, _ = trained(0)
+        for n, had in enumerate(("Adam", "AdamW", "Lion")):
+            sgd = torch.optim.SGD(model.parameters(), lr=0.01)
+            with Checkpointer(self.at / f"run{n}", model=model, optimizer=sgd, signals=()) as ckpt, \
+                    self.assertRaisesRegex(errors.StateMismatch, f"the state of {had}, this is SGD"):
+                ckpt.resume()
+
+    def test_every_optimizer_of_torch_fits_its_own_state_and_few_others_do(self) -> None:
+        same = {"Adam": {"Adam", "AdamW"}, "AdamW": {"Adam", "AdamW"}}
+        for name in _optimizers.known():
+            weight = torch.nn.Parameter(torch.ones(2, 2))
+            opt = getattr(torch.optim, name)([weight], lr=0.1)
+            weight.grad = torch.ones(2, 2).to_sparse() if name == "SparseAdam" else torch.ones(2, 2)
+            opt.step(lambda: torch.ones(()))
+            stored = opt.state_dict()
+            options = {key for group in stored["param_groups"] for key in group}
+            fits = _optimizers.fitting(options, map(set, stored["state"].values()))
+            self.assertEqual(set(fits), same.get(name, {name}))
+
+    def test_the_usual_names_of_entries_are_found_and_others_can_be_given(self) -> None:
+        model, opt = self.saved()
+        m, o = model.state_dict(), opt.state_dict()
+        told = io.StringIO()
+        for n, (content, words, left) in enumerate((
+            ({"epoch": 3, "model_state_dict": m, "optimizer_state_dict": o, "loss": 0.5}, [], "epoch, loss"),
+            ({"state_dict": m, "optimizer_states": [o], "loops": {"a": 1}}, [], "loops"),
+            ({"net": m, "adam": o}, ["--model-key", "net", "--optimizer-key", "adam"], ""),
+            ({"model": m, "net": m, "optimizer": o}, ["--model-key", "net"], "model"),
+        )):
+            torch.save(content, self.at / "b.pt")
+            run = str(self.at / f"run{n}")
+            words = ["import", str(self.at / "b.pt"), run, "--step", "5", "--optimizer", "AdamW", *words]
+            with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(main(words), 0, told.getvalue())
+            self.assertEqual(told.getvalue(), f"pawl: left out of {self.at}/b.pt: {left}\n" if left else "")
+            told.truncate(told.seek(0))
+            other, second = trained(0)
+            with Checkpointer(run, model=other, optimizer=second, signals=()) as ckpt:
+                self.assertEqual(ckpt.resume(), 5)
+            self.same(model, other)
+            self.assertEqual(len(second.state_dict()["state"]), 4)
+
+    def test_entries_that_say_nothing_are_listed_with_the_option_to_give(self) -> None:
+        model, opt = self.saved()
+        m, o = model.state_dict(), opt.state_dict()
+        cases: list[tuple[Any, dict[str, Any], type[errors.Error], str]] = [
+            ({"net": m, "epoch": 3}, {}, errors.Format,
+             "--model-key.* net \\(a OrderedDict of 4\\), epoch \\(a int\\)$"),
+            ({"model": m, "state_dict": m}, {}, errors.Format, "has model and state_dict: .*--model-key"),
+            ({"model": m}, {"model_key": "net"}, errors.Argument, "--model-key net: no dict.*model \\("),
+            ({"model": m, "adam": o}, {"optimizer_class": "AdamW"}, errors.Argument, "--optimizer-key.*adam"),
+            ({"model": m, "optimizer_states": [o, o]}, {}, errors.Unsupported, "2 optimizers, wanted one"),
+            ({"model": [m]}, {}, errors.Format, "the model is a list"),
+        ]
+        for content, options, kind, wanted in cases:
+            torch.save(content, self.at / "b.pt")
+            with self.subTest(wanted), self.assertRaisesRegex(kind, wanted):
+                migrate.import_torch(self.at / "b.pt", self.at / "run", step=5, **options)
+            self.assertFalse((self.at / "run").exists())
+
+    def test_wrong_use_ends_with_the_exit_code_of_a_bad_argument(self) -> None:
+        for words in ([], ["no"], ["import", "a"], ["import", "a", "b", "--step", "x"], ["export", "--no"]):
+            told = io.StringIO()
+            with contextlib.redirect_stderr(told):
+                self.assertEqual(main(words), errors.Argument.exit_code)
+            self.assertRegex(told.getvalue(), "^usage: .*pawl(.|\\n)*\\npawl: .+\\n$")
 
     def test_a_file_with_code_in_it_is_refused_and_not_run(self) -> None:
         class Bad:
