@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -43,6 +44,8 @@ static pawl_code busy(int fd, const char *path, struct pawl_error *e) {
     owner[strcspn(owner, "\n")] = 0;
     if (owner[0] == 0 || size == 0)
         return error_set(e, PAWL_BUSY, 0, "%s: another process has this store open", path);
+    if (strtol(owner, NULL, 10) == (long)getpid())
+        return error_set(e, PAWL_BUSY, 0, "%s: this process has this store open already: close it first", path);
     return error_set(e, PAWL_BUSY, 0, "%s: process %s has this store open", path, owner);
 }
 
