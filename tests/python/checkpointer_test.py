@@ -217,11 +217,11 @@ class Loop(Base):
 
     def test_what_to_call_is_said_in_the_words_of_python(self) -> None:
         self.train(3, every=1)
-        for call in (lambda c: c.save(), lambda c: c.step()):
-            with pawl.Checkpointer(self.path, model=nn.Linear(4, 4), every=1) as ckpt:
-                ckpt._step = 3
-                with self.assertRaises(errors.Argument) as had:
-                    call(ckpt)
+        for every in (1, 100):
+            with pawl.Checkpointer(self.path, model=nn.Linear(4, 4), every=every) as ckpt, \
+                    self.assertRaises(errors.Argument) as had:
+                ckpt.step(4)
+                ckpt.save()
             self.assertIn("holds step 3: call resume(), or from_scratch=True", str(had.exception))
             self.assertNotIn("pawl_", str(had.exception))
 
@@ -258,7 +258,7 @@ class Again(Base):
             ckpt.step()
             gone = weakref.ref(ckpt)
             del ckpt, counter  # a cycle, which the next Checkpointer of the folder has collected
-        self.assertEqual(3, self.make().resume())
+        self.assertEqual(3, self.make(sampler=Counter()).resume())
         self.assertIsNone(gone())
 
     def test_one_that_is_open_is_named_and_goes_on(self) -> None:
