@@ -8,7 +8,7 @@ Promises: a step that resume() returns is whole, and everything given is as it w
 opt.step() changes is copied by threads of the library after save() has returned, until a hook before the next
 opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name,
 shape or type; a damaged step is passed over for an older one. One thread uses a Checkpointer. Failures:
-pawl.errors. Contract in prose: docs/pytorch.md.
+pawl.errors. Contract in prose: docs/pytorch.md. One that nothing refers to is closed: _lifetime.
 Tested in tests/python/{checkpointer,exact}_test.py."""
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Checkpointer:
     and Python too. debug: hashes find tensors that were changed before they were captured (slow).
     from_scratch: step 0 although steps are stored.
 
-    Errors: Busy (another process writes there), Foreign, Corrupt, NoSpace, Argument, Unsupported."""
+    Errors: Busy (another process writes there, or this one has it open), Foreign, Corrupt, NoSpace, Io,
+    Argument (an option, by name), Unsupported (Unsaveable: a value in a dict or list, by its path)."""
 
     def __init__(self, path: str | os.PathLike[str], *, every: int | str = "auto", overhead: float = 0.03,
                  keep: int = 1, in_flight: int = 2, mtbf: float | None = None, on_full: str = "wait",
