@@ -169,7 +169,7 @@ class _Wrapped:
         optimizer, mine = self._optimizer(), self._mine()
         if optimizer is None or mine is None or vars(optimizer).get("step") is not mine:
             return  # wrapped over since; without its Checkpointer it only calls on
-        had = getattr(mine, "pawl_had")
+        had = vars(mine.__func__)["pawl_had"]
         if had is None:
             del optimizer.step
         else:

@@ -78,9 +78,10 @@ def _refuse(given: dict[str, Any], name: str, wanted: str) -> errors.Argument:
 
 def _whole(given: dict[str, Any], name: str, least: int, most: int, wanted: str) -> int:
     value = given[name]
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not least <= value <= most:
+    number = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else None
+    if number is None or not least <= number <= most:
         raise _refuse(given, name, wanted)
-    return int(value)
+    return number
 
 
 def _real(given: dict[str, Any], name: str, fits: Any, wanted: str) -> float:

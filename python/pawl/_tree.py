@@ -92,8 +92,9 @@ def _foreign(value: Any, path: str, leaf: Leaf | None) -> Any:
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         return _array(numpy, value, path)
     hint = "" if not hasattr(value, "__dict__") else "; give it state_dict() and load_state_dict()"
-    raise errors.Unsaveable(f"{path}: a value of type {type(value).__module__}.{type(value).__qualname__} cannot be "
-                     f"saved: wanted numbers, strings, bytes, containers of them, tensors or arrays{hint}")
+    raise errors.Unsaveable(f"{path}: a value of type {type(value).__module__}.{type(value).__qualname__} "
+                            "cannot be saved: wanted numbers, strings, bytes, containers of them, tensors or "
+                            f"arrays{hint}")
 
 
 def _tensor(value: Any, path: str, leaf: Leaf | None) -> Any:

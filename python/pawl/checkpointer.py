@@ -86,7 +86,7 @@ class Checkpointer:
     # ---- Before and after ----
 
     def _start(self, options: _options.Options) -> None:
-        """All that a Checkpointer has, once the ranks have agreed; what fails here is closed by the caller."""
+        """All that a Checkpointer has, once the ranks have agreed. What is open when it fails is in _parts."""
         for state in self._states:
             if not isinstance(state, _torch.OptimizerState):
                 state.own = self._group.size > 1
@@ -138,8 +138,8 @@ class Checkpointer:
     def _explained(self, error: errors.Error) -> errors.Error:
         """In the words of the program, where it is the program's own doing."""
         if isinstance(error, errors.Busy) and _lifetime.is_open(self._path):
-            error = errors.Busy(f"{self._path}: this process has it open: close() the earlier Checkpointer (or "
-                                "use `with`)")
+            error = errors.Busy(f"{self._path}: this process has it open: close() the earlier Checkpointer "
+                                "(or use `with`)")
             error.next = "REJECT"  # to try again is of no use
         if isinstance(error, errors.NoSpace):
             error.args = (f"{error}. Nothing was opened, and what was saved is whole: make room on that "

@@ -264,7 +264,7 @@ class Again(Base):
     def test_one_that_is_open_is_named_and_goes_on(self) -> None:
         ckpt = self.make()
         for _ in range(2):
-            with self.assertRaisesRegex(errors.Busy, "this process has it open: close\\(\\) the earlier") as had:
+            with self.assertRaisesRegex(errors.Busy, r"this process has it open: close\(\) the") as had:
                 ckpt = self.make()
             self.assertEqual("REJECT", had.exception.next)
         ckpt.step()
