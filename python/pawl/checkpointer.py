@@ -86,7 +86,7 @@ class Checkpointer:
     # ---- Before and after ----
 
     def _start(self, options: _options.Options) -> None:
-        """All that a Checkpointer has, once the ranks have agreed. What is open when it fails is in _parts."""
+        """All that a Checkpointer has, once ranks have agreed. What is open when it fails is in _parts."""
         for state in self._states:
             if not isinstance(state, _torch.OptimizerState):
                 state.own = self._group.size > 1
