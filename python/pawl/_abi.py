@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint8, c_uint32
 from ctypes import c_uint64, c_void_p
 from functools import cache
@@ -265,8 +266,25 @@ def dtype_bits() -> dict[str, int]:
     return {name: library().pawl_dtype_bits(number) for number, name in enumerate(dtype_names())}
 
 
+# A word by itself, as a message has it: not a part of a path.
+_FUNCTION = re.compile(r"(call )?(?<![\w/.-])(pawl_ckpt_[a-z_]+)(?![\w/.-]*/)")
+
+
+def said(text: str) -> str:
+    """A message of the library in the words of Python: its functions by the names that they have here."""
+    def word(found: re.Match[str]) -> str:
+        call, name = found[1] or "", found[2]
+        if not hasattr(library(), name):  # the name of something else
+            return found[0]
+        if name == "pawl_ckpt_from_scratch":
+            return "give from_scratch=True" if call else "from_scratch=True"
+        return f"{call}{name.split('_', 2)[2]}()"
+
+    return _FUNCTION.sub(word, text)
+
+
 def check(code: int, error: CError) -> None:
     """Raises the exception of a code that is not OK."""
     if code:
         name = library().pawl_code_name(code).decode()
-        raise errors.of_code(name, error.text.decode(errors="replace"), error.os_errno)
+        raise errors.of_code(name, said(error.text.decode(errors="replace")), error.os_errno)

@@ -8,12 +8,11 @@ Tested in tests/python/cuda_test.py, with a libcudart of the tests: no test need
 from __future__ import annotations
 
 import os
-import warnings
 from ctypes import byref, c_void_p
 
 import torch
 
-from . import _abi, errors
+from . import _abi, _warn, errors
 
 LIBRARY = "PAWL_CUDART"  # in the environment: path of libcudart, instead of the one that PyTorch has loaded
 
@@ -74,8 +73,8 @@ class Devices:
         try:
             return Device(index, os.environ.get(LIBRARY))
         except errors.Unsupported as e:
-            warnings.warn(f"tensors on cuda:{index} are copied in save(), which waits for them: {e}",
-                          RuntimeWarning, stacklevel=2)
+            _warn.warn(f"tensors on cuda:{index} are copied in save(), which waits for them: {e}",
+                          RuntimeWarning)
             return None
 
     def follow(self) -> None:

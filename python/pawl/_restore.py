@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import warnings
 from typing import Any, NamedTuple
 
 import torch
 
-from . import _group, _match, _native, _shard, _torch, _tree, errors
+from . import _group, _match, _native, _shard, _torch, _tree, _warn, errors
 
 OVERWRITTEN = "The objects given to Checkpointer were partly overwritten: what they hold is of no meaning"
 TOLD_PROBLEMS_MAX = 3  # of damaged files, in a warning; `pawl ckpt ls` has all
@@ -129,13 +128,13 @@ class Restore:
             return
         for lost in self._lost:
             again = f", {lost.step - step} steps are computed again" if lost.step > step else ""
-            warnings.warn(f"{self._path}: step {lost.step} is damaged and was passed over, going on from "
-                          f"step {step}{again}: {lost.why}", errors.StepLost, stacklevel=5)
+            _warn.warn(f"{self._path}: step {lost.step} is damaged and was passed over, going on from "
+                          f"step {step}{again}: {lost.why}", errors.StepLost)
         if problems:
             more = len(problems) - TOLD_PROBLEMS_MAX
             text = "; ".join(problems[:TOLD_PROBLEMS_MAX]) + (f"; and {more} more" if more > 0 else "")
-            warnings.warn(f"{self._path}: stored files are damaged and do not count, going on from step "
-                          f"{step}, the newest that does: {text}", errors.StepLost, stacklevel=5)
+            _warn.warn(f"{self._path}: stored files are damaged and do not count, going on from step "
+                          f"{step}, the newest that does: {text}", errors.StepLost)
 
     # ---- Reading ----
 

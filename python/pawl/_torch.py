@@ -70,6 +70,12 @@ def dtype_name(tensor: torch.Tensor, name: str) -> str:
     return DTYPES[tensor.dtype]
 
 
+def _refuse(name: str, tensor: torch.Tensor) -> bool:
+    """A leaf that stores nothing: only what cannot be saved is told."""
+    dtype_name(tensor, name)
+    return True
+
+
 def unwrap(module: torch.nn.Module) -> torch.nn.Module:
     """The user's module inside DistributedDataParallel, DataParallel and torch.compile."""
     while True:
@@ -237,6 +243,8 @@ class ObjectState:
                 f"{key}: a {type(thing).__module__}.{type(thing).__qualname__} cannot be restored: wanted an "
                 "object with state_dict() and load_state_dict(), or a dict or list (numbers go into one: "
                 "{'epoch': 0})")
+        if self.plain:
+            _tree.encode(thing, key, _refuse)  # what cannot be saved is told now, not at the first save
 
     def collect(self) -> tuple[list[Entry], dict[str, Any]]:
         entries: list[Entry] = []

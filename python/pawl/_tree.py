@@ -29,10 +29,6 @@ class Text(str):
     """A value that is JSON already."""
 
 
-class Unsaveable(errors.Unsupported):
-    """A value that cannot be saved; the message begins with its path."""
-
-
 def is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
@@ -41,7 +37,7 @@ def is_tensor(value: Any) -> bool:
 def encode(value: Any, path: str, leaf: Leaf | None, depth: int = 0) -> Any:
     """`value` as JSON. A tensor is handed to `leaf(path, tensor)`, or stored inline when `leaf` is None."""
     if depth > DEPTH_MAX:
-        raise Unsaveable(f"{path}: nested deeper than {DEPTH_MAX} levels: does it contain itself?")
+        raise errors.Unsaveable(f"{path}: nested deeper than {DEPTH_MAX} levels: does it contain itself?")
     kind = type(value)
     if kind in _AS_THEY_ARE:
         return value
@@ -96,8 +92,9 @@ def _foreign(value: Any, path: str, leaf: Leaf | None) -> Any:
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         return _array(numpy, value, path)
     hint = "" if not hasattr(value, "__dict__") else "; give it state_dict() and load_state_dict()"
-    raise Unsaveable(f"{path}: a value of type {type(value).__module__}.{type(value).__qualname__} cannot be "
-                     f"saved: wanted numbers, strings, bytes, containers of them, tensors or arrays{hint}")
+    raise errors.Unsaveable(f"{path}: a value of type {type(value).__module__}.{type(value).__qualname__} "
+                            "cannot be saved: wanted numbers, strings, bytes, containers of them, tensors or "
+                            f"arrays{hint}")
 
 
 def _tensor(value: Any, path: str, leaf: Leaf | None) -> Any:
@@ -112,7 +109,7 @@ def _tensor(value: Any, path: str, leaf: Leaf | None) -> Any:
 def _array(numpy: Any, value: Any, path: str) -> Any:
     array = numpy.asarray(value)
     if array.dtype.hasobject or array.dtype.kind in "VO":
-        raise Unsaveable(f"{path}: an array of type {array.dtype} cannot be saved: wanted numbers")
+        raise errors.Unsaveable(f"{path}: an array of type {array.dtype} cannot be saved: wanted numbers")
     tag = "array" if isinstance(value, numpy.ndarray) else "scalar"
     return {TAG: tag, "dtype": array.dtype.str, "shape": list(array.shape),
             "v": base64.b64encode(array.tobytes()).decode()}

@@ -8,29 +8,25 @@ Promises: a step that resume() returns is whole, and everything given is as it w
 opt.step() changes is copied by threads of the library after save() has returned, until a hook before the next
 opt.step() waits for them; all else is copied in save(). Nothing is loaded when anything differs in name,
 shape or type; a damaged step is passed over for an older one. One thread uses a Checkpointer. Failures:
-pawl.errors. Contract in prose: docs/pytorch.md.
+pawl.errors. Contract in prose: docs/pytorch.md. One that nothing refers to is closed: _lifetime.
 Tested in tests/python/{checkpointer,exact}_test.py."""
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import ctypes
-import functools
 import hashlib
 import math
 import os
 import signal
 import sys
-import threading
 import time
-import types
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from . import _cuda, _gather, _group, _memory, _native, _restore, _shard, _torch, errors
+from . import _gather, _group, _lifetime, _memory, _native, _options, _restore, _shard, _torch, errors
 
 _LOOK_S = 1.0  # wait() looks so often whether the ranks that it waits for live
 _STAGING_USUAL = 64 << 20  # the library's default, which is taken at the start
@@ -48,7 +44,8 @@ class Checkpointer:
     and Python too. debug: hashes find tensors that were changed before they were captured (slow).
     from_scratch: step 0 although steps are stored.
 
-    Errors: Busy (another process writes there), Foreign, Corrupt, NoSpace, Argument, Unsupported."""
+    Errors: Busy (another process writes there, or this one has it open), Foreign, Corrupt, NoSpace, Io,
+    Argument (an option, by name), Unsupported (Unsaveable: a value in a dict or list, by its path)."""
 
     def __init__(self, path: str | os.PathLike[str], *, every: int | str = "auto", overhead: float = 0.03,
                  keep: int = 1, in_flight: int = 2, mtbf: float | None = None, on_full: str = "wait",
@@ -56,49 +53,65 @@ class Checkpointer:
                  signals: Sequence[int] = (signal.SIGTERM,),
                  rng: bool = True, debug: bool = False, from_scratch: bool = False,
                  **objects: Any) -> None:
-        self._path, self._objects = os.fspath(path), objects
+        given = {"every": every, "overhead": overhead, "keep": keep, "in_flight": in_flight, "mtbf": mtbf,
+                 "on_full": on_full, "staging": staging, "tolerate": tolerate, "grace": grace,
+                 "signals": signals, "rng": rng, "debug": debug, "from_scratch": from_scratch}
+        self._path, self._objects = "", objects
         self._states: list[_torch.State] = []
+        options: _options.Options | None = None
         failed: errors.Error | None = None
         try:
-            _check_options(every, on_full, staging, objects)
+            self._path, options = _options.path_of(path), _options.checked(given)
+            if not objects:
+                raise errors.Argument("nothing to save: give model=, optimizer=, ...")
             self._states = _torch.states(objects)
+            _lifetime.is_open(self._path)  # an earlier one that nothing refers to goes now, on every rank
         except errors.Error as e:
             failed = e
         # collective: an error above must not leave others waiting for this rank
         self._group = _group.find("auto")
+        self._parts = _lifetime.Parts(self._path, self._group)
+        try:
+            self._group.agree_begin(os.path.realpath(self._path), options.shared() if options else {},
+                                    lambda: _torch.names(self._states), failed)
+            assert options is not None
+            self._start(options)
+        except BaseException:
+            with contextlib.suppress(errors.Error):
+                self._parts.close(None, None)
+            raise
+        finally:
+            failed = None  # its traceback holds this frame
+
+    # ---- Before and after ----
+
+    def _start(self, options: _options.Options) -> None:
+        """All that a Checkpointer has, once ranks have agreed. What is open when it fails is in _parts."""
         for state in self._states:
             if not isinstance(state, _torch.OptimizerState):
                 state.own = self._group.size > 1
-        self._fixed = every != "auto"
-        self._rng, self._debug, self._grace, self._from_scratch = rng, debug, grace, from_scratch
-        self._pid, self._closed, self._resumed = os.getpid(), False, False
+        self._fixed, self._rng, self._debug = options.every != "auto", options.rng, options.debug
+        self._grace, self._from_scratch = options.grace, options.from_scratch
+        self._pid, self._resumed = os.getpid(), False
         self._step = self._saved = self._last_id = 0
-        self._devices = _cuda.Devices()
+        self._devices = self._parts.devices
         self._gatherer = _gather.Gatherer(self._states, rank=self._group.rank, world=self._group.size,
-                                          rng=rng, memory_of=self._devices.memory)
+                                          rng=options.rng, memory_of=self._devices.memory)
         self._handle = 0
         self._declared: list[_native.Tensor] | None = None
         self._hashes: list[tuple[str, torch.Tensor, bytes]] = []
-        self._notice: int | None = None
-        shared = {"every": every, "overhead": overhead, "keep": keep, "in_flight": in_flight, "mtbf": mtbf,
-                  "on_full": on_full, "tolerate": tolerate, "rng": rng, "from_scratch": from_scratch}
-        try:
-            self._group.agree_begin(os.path.realpath(self._path), shared,
-                                    lambda: _torch.names(self._states), failed)
-            staging_bytes, staging_max_bytes = _staging(staging, self._group.size)
-            self._ckpt = self._open(
-                every, overhead=overhead, mtbf_s=mtbf or 0.0, in_flight=in_flight, keep=keep,
-                full="block" if on_full == "wait" else "skip", tolerate=tolerate,
-                staging_bytes=staging_bytes, staging_max_bytes=staging_max_bytes)
-        except BaseException:
-            self._group.leave(None)
-            raise
-        self._hooks = [self._hook(s.optimizer) for s in self._states if isinstance(s, _torch.OptimizerState)]
-        self._handlers: dict[int, Any] = {}
-        self._catch(signals)
-        self._exit = _at_exit(self)
-
-    # ---- Before and after ----
+        staging_bytes, staging_max_bytes = _staging(options.staging, self._group.size)
+        self._ckpt = self._parts.ckpt = self._open(
+            options.every, overhead=options.overhead, mtbf_s=options.mtbf or 0.0,
+            in_flight=options.in_flight, keep=options.keep,
+            full="block" if options.on_full == "wait" else "skip", tolerate=options.tolerate,
+            staging_bytes=staging_bytes, staging_max_bytes=staging_max_bytes)
+        for state in self._states:
+            if isinstance(state, _torch.OptimizerState):
+                hook = _lifetime.fence_before_step(state.optimizer, self._before_step)
+                self._parts.hooks.append(hook)
+        self._notices = self._parts.notices = _lifetime.Notices(options.signals)
+        self._unfollow = _lifetime.follow(self, self._parts, options.grace)
 
     def _open(self, every: int | str, **options: Any) -> _native.Ckpt:
         """Opens the run's folder, on all ranks or on none."""
@@ -110,7 +123,7 @@ class Checkpointer:
                                         start=self._group.start, every=0 if every == "auto" else int(every),
                                         **options)
                 except errors.Error as e:
-                    failed = e
+                    failed = self._explained(e)
             if first:
                 self._group.agree_first(self._path, failed)
         try:
@@ -122,53 +135,34 @@ class Checkpointer:
         assert ckpt is not None
         return ckpt
 
-    def _hook(self, optimizer: torch.optim.Optimizer) -> Any:
-        """Fence before each optimizer.step(); what it returns undoes that."""
-        me = weakref.ref(self)
+    def _explained(self, error: errors.Error) -> errors.Error:
+        """In the words of the program, where it is the program's own doing."""
+        if isinstance(error, errors.Busy) and _lifetime.is_open(self._path):
+            error = errors.Busy(f"{self._path}: this process has it open: close() the earlier Checkpointer "
+                                "(or use `with`)")
+            error.next = "REJECT"  # to try again is of no use
+        if isinstance(error, errors.NoSpace):
+            error.args = (f"{error}. Nothing was opened, and what was saved is whole: make room on that "
+                          "device, then make the Checkpointer again",)
+        return error
 
-        def fence(*_: Any) -> None:
-            ckpt = me()
-            if ckpt is not None and not ckpt._closed:
-                ckpt.fence()
-
-        if hasattr(optimizer, "register_step_pre_hook"):
-            return optimizer.register_step_pre_hook(fence)
-        return _Wrapped(optimizer, fence)  # PyTorch 1
-
-    def _catch(self, signals: Sequence[int]) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # only the main thread may set handlers
-        me = weakref.ref(self)
-
-        def notice(number: int, frame: Any) -> None:
-            ckpt = me()
-            if ckpt is None:
-                return
-            previous = ckpt._handlers.get(number)
-            if os.getpid() != ckpt._pid:  # a forked worker: as if there were no Checkpointer
-                signal.signal(number, signal.SIG_DFL if previous is None else previous)
-                os.kill(os.getpid(), number)
-                return
-            ckpt._notice = number
-            if callable(previous):
-                previous(number, frame)
-
-        for number in signals:
-            self._handlers[number] = signal.signal(number, notice)
+    def _before_step(self) -> None:
+        if not self._parts.closed:
+            self.fence()
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
             raise errors.Argument(f"this Checkpointer of {self._path} belongs to process {self._pid}, this "
                                   f"is its child {os.getpid()}: make one after the fork, or save in the "
                                   "parent only")
-        if self._closed:
+        if self._parts.closed:
             raise errors.Argument(f"the Checkpointer of {self._path} is closed")
 
     def __enter__(self) -> Checkpointer:
         return self
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
-        if self._closed or os.getpid() != self._pid:
+        if self._parts.closed or os.getpid() != self._pid:
             return
         if kind is None:
             self.close()
@@ -184,22 +178,14 @@ class Checkpointer:
         self._close(timeout, timeout)
 
     def _close(self, timeout: float | None, linger_s: float | None) -> None:
-        if self._closed:
+        if self._parts.closed:
             return
         self._check()
-        self._closed = True
-        atexit.unregister(self._exit)
-        for hook in self._hooks:
-            hook.remove()
-        if threading.current_thread() is threading.main_thread():
-            for number, previous in self._handlers.items():
-                signal.signal(number, signal.SIG_DFL if previous is None else previous)
+        self._unfollow()
         try:
-            self._ckpt.close(timeout)
+            self._parts.close(timeout, linger_s)
         finally:
             self._gatherer.release()
-            self._devices.close()
-            self._group.leave(linger_s)
 
     # ---- Saving ----
 
@@ -215,7 +201,7 @@ class Checkpointer:
         for thing in self._objects.values():
             if hasattr(thing, "pawl_step"):
                 thing.pawl_step()
-        if self._group.agree_stop(self._step, self._notice is not None):
+        if self._group.agree_stop(self._step, self._notices.number is not None):
             self._leave()
         if self._group.agree_due(self._step, self._ckpt, self._fixed):
             return self._begin()
@@ -280,7 +266,7 @@ class Checkpointer:
             self._gatherer.release()
             return False
         self._hashes, self._saved, self._last_id = hashes, self._step, saved
-        if not self._hooks:
+        if not self._parts.hooks:
             self.fence()
         return True
 
@@ -351,23 +337,11 @@ class Checkpointer:
         return self._step
 
 
-def _check_options(every: int | str, on_full: str, staging: int | None, objects: dict[str, Any]) -> None:
-    if every != "auto" and (not isinstance(every, int) or every < 1):
-        raise errors.Argument(f"every is {every!r}: wanted a number of steps, 1 or more, or 'auto'")
-    if on_full not in ("wait", "skip"):
-        raise errors.Argument(f"on_full is {on_full!r}: wanted 'wait' or 'skip'")
-    if not objects:
-        raise errors.Argument("nothing to save: give model=, optimizer=, ...")
-    _staging(staging, 1)
-
-
 def _staging(wanted: int | None, ranks: int) -> tuple[int, int]:
     """Memory for copies: what is taken at the start (0: the library's default), and the most."""
     if wanted is None:
         here = os.environ.get("LOCAL_WORLD_SIZE", "")  # of torchrun: the ranks on this machine
         return 0, _memory.for_copies(int(here) if here.isdecimal() else ranks)
-    if not isinstance(wanted, int) or wanted < 4096:
-        raise errors.Argument(f"staging is {wanted!r}: wanted a number of bytes, 4096 or more, or None")
     return min(wanted, _STAGING_USUAL), wanted
 
 
@@ -376,42 +350,3 @@ def _digest(tensor: torch.Tensor) -> bytes:
     size = source.numel() * source.element_size()
     data = (ctypes.c_char * size).from_address(source.data_ptr()) if size else b""
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-class _Wrapped:
-    """A hook before step() of optimizers that have none. The method on the optimizer stays one, with what
-    others have noted on it: schedulers of PyTorch wrap it too, before this or after."""
-
-    def __init__(self, optimizer: Any, before: Any) -> None:
-        self._optimizer, self._had = optimizer, vars(optimizer).get("step")
-        step = optimizer.step
-
-        @functools.wraps(getattr(step, "__func__", step))
-        def fenced(_: Any, *args: Any, **kwargs: Any) -> Any:
-            before()
-            return step(*args, **kwargs)
-
-        self._mine = optimizer.step = types.MethodType(fenced, optimizer)
-
-    def remove(self) -> None:
-        if vars(self._optimizer).get("step") is not self._mine:
-            return  # wrapped over since; without its Checkpointer it only calls on
-        if self._had is None:
-            del self._optimizer.step
-        else:
-            self._optimizer.step = self._had
-
-
-def _at_exit(ckpt: Checkpointer) -> Any:
-    """Close what the program left open when the interpreter ends, and say what failed."""
-    def finish() -> None:
-        if ckpt._closed or os.getpid() != ckpt._pid:
-            return
-        try:
-            failing = getattr(sys, "last_value", None) is not None  # the program ends with an exception
-            ckpt._close(ckpt._grace, 0.0 if failing else ckpt._grace)
-        except errors.Error as e:
-            print(f"pawl: {ckpt._path}: at exit: {type(e).__name__}: {e}", file=sys.stderr)
-
-    atexit.register(finish)
-    return finish

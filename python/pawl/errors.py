@@ -146,6 +146,10 @@ class StateMismatch(Format):
     Nothing was loaded."""
 
 
+class Unsaveable(Unsupported):
+    """A value that cannot be saved; the message begins with its path."""
+
+
 class StepLost(UserWarning):
     """A warning of resume(): a step, or stored files, are damaged, and an older step was taken.
 

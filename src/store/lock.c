@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "store/posix.h"
@@ -36,11 +37,24 @@ static void in_child(void) {
 
 static void watch_forks(void) { (void)pthread_atfork(before_fork, after_fork, in_child); }
 
+/* Not by the number in the file: other containers have processes of the same number. */
+static bool is_ours(int fd) {
+    struct stat asked, held;
+    if (fstat(fd, &asked) != 0) return false;
+    for (struct store_lock *l = all.first; l != NULL; l = l->next)
+        if (fstat(l->fd, &held) == 0 && held.st_dev == asked.st_dev && held.st_ino == asked.st_ino)
+            return true;
+    return false;
+}
+
 static pawl_code busy(int fd, const char *path, struct pawl_error *e) {
     char owner[32] = "";
     ssize_t size = pread(fd, owner, sizeof owner - 1, 0);
     if (size < 0) size = 0;
     owner[strcspn(owner, "\n")] = 0;
+    if (is_ours(fd))
+        return error_set(e, PAWL_BUSY, 0, "%s: this process has this store open already: close it first",
+                         path);
     if (owner[0] == 0 || size == 0)
         return error_set(e, PAWL_BUSY, 0, "%s: another process has this store open", path);
     return error_set(e, PAWL_BUSY, 0, "%s: process %s has this store open", path, owner);

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import inspect
+import math
 import os
 import random
+import re
 import resource
 import signal
 import sys
 import tempfile
 import unittest
+import weakref
 from typing import Any
+from unittest import mock
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: this Python has no torch")
@@ -24,6 +30,7 @@ import pawl  # noqa: E402
 from pawl import errors  # noqa: E402
 
 torch.set_num_threads(1)
+KEPT: list[Any] = []  # what lives until the interpreter ends
 
 
 class Counter:
@@ -160,11 +167,6 @@ class Loop(Base):
 
     def test_wrong_calls_say_what_to_do(self) -> None:
         model = nn.Linear(2, 2)
-        wrong: list[dict[str, Any]] = [{"every": 0}, {"every": "often"}, {"on_full": "explode"},
-                                       {"staging": 100}, {"staging": "all"}]
-        for options in wrong:
-            with self.assertRaises(errors.Argument):
-                pawl.Checkpointer(self.path, model=model, **options)
         with self.assertRaisesRegex(errors.Argument, "nothing to save"):
             pawl.Checkpointer(self.path)
         ckpt = pawl.Checkpointer(self.path, model=model, every=100)
@@ -178,6 +180,142 @@ class Loop(Base):
         ckpt.close()
         with self.assertRaisesRegex(errors.Argument, "is closed"):
             ckpt.step()
+
+
+    def test_every_wrong_option_is_named_with_what_was_given_and_what_is_wanted(self) -> None:
+        wrong: dict[str, list[Any]] = {
+            "every": [0, -1, "often", 1.5, None, True], "overhead": [9, 0, -0.1, "3%", math.nan, None, True],
+            "keep": [0, -1, 65, "1", 1.0, None], "in_flight": [0, -1, 33, "2", 2.0, None],
+            "mtbf": [0, -1, math.inf, math.nan, "1h"], "on_full": ["explode", None, 1, ["wait"]],
+            "staging": [100, -1, 0, "all", 1e6], "tolerate": [-1, "1", 1.0, None, 2**32],
+            "grace": [-1, math.nan, math.inf, "30", None],
+            "signals": [signal.SIGTERM, "SIGTERM", None, (signal.SIGKILL,), (0,), (1000,), ("SIGTERM",)],
+            "rng": [1, None, "no"], "debug": [0, "yes"], "from_scratch": ["no", None]}
+        optional = set(inspect.signature(pawl.Checkpointer).parameters) - {"path", "objects"}
+        self.assertEqual(optional, set(wrong))
+        for name, values in wrong.items():
+            for value in values:
+                said = re.escape(f"{name} is {value!r}: wanted ")
+                with self.subTest(name, value=value), self.assertRaisesRegex(errors.Argument, said):
+                    pawl.Checkpointer(self.path, model=nn.Linear(2, 2), **{name: value})
+        for path in (None, 3, "", b"run"):
+            with self.assertRaisesRegex(errors.Argument, "path is "):
+                pawl.Checkpointer(path, model=nn.Linear(2, 2))  # type: ignore[arg-type]
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_values_that_cannot_be_saved_are_refused_when_it_is_made(self) -> None:
+        deep: list[Any] = []
+        deep.append(deep)
+        sparse = torch.ones(2).to_sparse()
+        for wrong, said in (({"a": object()}, "extra/a: a value of type builtins.object"),
+                            ({"a": [1, {"b": print}]}, "extra/a/1/b: "), (deep, "contain itself"),
+                            ({"a": sparse}, "extra/a: a tensor of layout")):
+            with self.assertRaisesRegex(errors.Unsupported, said):
+                pawl.Checkpointer(self.path, model=nn.Linear(2, 2), extra=wrong)
+        self.assertTrue(issubclass(errors.Unsaveable, errors.Unsupported))
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_what_to_call_is_said_in_the_words_of_python(self) -> None:
+        self.train(3, every=1)
+        for every in (1, 100):
+            with pawl.Checkpointer(self.path, model=nn.Linear(4, 4), every=every) as ckpt, \
+                    self.assertRaises(errors.Argument) as had:
+                ckpt.step(4)
+                ckpt.save()
+            self.assertIn("holds step 3: call resume(), or from_scratch=True", str(had.exception))
+            self.assertNotIn("pawl_", str(had.exception))
+
+    def test_a_full_device_says_what_to_do(self) -> None:
+        full = errors.NoSpace("run/starts/2: cannot make: No space left on device", 28)
+        with mock.patch("pawl._native.Ckpt", side_effect=full), \
+                self.assertRaisesRegex(errors.NoSpace, "starts/2.*: make room on that device"):
+            pawl.Checkpointer(self.path, model=nn.Linear(2, 2))
+
+
+class Again(Base):
+    """In one process, as the cells of a notebook are run again."""
+
+    def make(self, **options: Any) -> pawl.Checkpointer:
+        model = nn.Linear(4, 4)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        return pawl.Checkpointer(self.path, model=model, optimizer=opt, every=1, **options)
+
+    def test_without_references_it_is_closed_and_its_saves_are_whole(self) -> None:
+        before = signal.getsignal(signal.SIGTERM)
+        for step in range(3):
+            ckpt = self.make()
+            self.assertEqual(step, ckpt.resume())
+            ckpt.step()
+            del ckpt
+            gc.collect()
+        self.assertEqual(before, signal.getsignal(signal.SIGTERM))
+
+    def test_an_object_that_holds_it_does_not_keep_it_open(self) -> None:
+        for step in range(3):
+            counter: Any = Counter()
+            counter.ckpt = ckpt = self.make(sampler=counter)
+            self.assertEqual(step, ckpt.resume())
+            ckpt.step()
+            gone = weakref.ref(ckpt)
+            del ckpt, counter  # a cycle, which the next Checkpointer of the folder has collected
+        self.assertEqual(3, self.make(sampler=Counter()).resume())
+        self.assertIsNone(gone())
+
+    def test_one_that_is_open_is_named_and_goes_on(self) -> None:
+        ckpt = self.make()
+        for _ in range(2):
+            with self.assertRaisesRegex(errors.Busy, r"this process has it open: close\(\) the") as had:
+                ckpt = self.make()
+            self.assertEqual("REJECT", had.exception.next)
+        ckpt.step()
+        ckpt.close()
+        for step in range(1, 4):
+            ckpt = self.make()
+            self.assertEqual(step, ckpt.resume())
+            ckpt.step()
+            ckpt.close()
+
+    def test_after_a_mismatch_it_can_be_closed_or_dropped(self) -> None:
+        with self.make() as ckpt:
+            ckpt.step()
+        for drop in (pawl.Checkpointer.close, lambda ckpt: None):
+            ckpt = pawl.Checkpointer(self.path, model=nn.Linear(5, 4))
+            try:
+                ckpt.resume()
+                self.fail("the shapes differ")
+            except errors.StateMismatch:
+                pass
+            drop(ckpt)
+            del ckpt
+            with self.make() as ckpt:
+                self.assertEqual(1, ckpt.resume())
+
+    def test_one_that_failed_to_start_leaves_nothing_open(self) -> None:
+        before = signal.getsignal(signal.SIGTERM)
+        with mock.patch("pawl._lifetime.follow", side_effect=errors.Memory("none")):
+            with self.assertRaises(errors.Memory) as had:
+                self.make()
+        self.assertEqual(before, signal.getsignal(signal.SIGTERM))
+        self.make().close()
+        self.assertEqual("none", str(had.exception))
+
+    def test_handlers_of_two_are_given_back_in_either_order(self) -> None:
+        told: list[int] = []
+        before = signal.signal(signal.SIGUSR1, lambda number, _: told.append(number))
+        self.addCleanup(signal.signal, signal.SIGUSR1, before)
+        mine = signal.getsignal(signal.SIGUSR1)
+        first = self.make(signals=(signal.SIGUSR1,))
+        self.path += "-2"
+        second = self.make(signals=(signal.SIGUSR1,))
+        first.close()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        self.assertEqual([signal.SIGUSR1], told)
+        with self.assertRaises(pawl.Preempted):
+            second.step()
+        second.close()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        self.assertEqual(2 * [signal.SIGUSR1], told)
+        self.assertEqual(mine, signal.getsignal(signal.SIGUSR1))
 
 
 def stops_at_sigterm(path: str) -> None:
@@ -208,6 +346,7 @@ def forks(path: str) -> None:
 def ends_while_saving(path: str) -> None:
     ckpt = pawl.Checkpointer(path, model=nn.Linear(4, 4), every=1)
     ckpt.step()
+    KEPT.append(ckpt)
 
 
 def ends_while_failing(path: str) -> None:
@@ -215,6 +354,7 @@ def ends_while_failing(path: str) -> None:
     ckpt = pawl.Checkpointer(path, model=nn.Linear(1000, 1000), every=1)
     resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
     ckpt.step()
+    KEPT.append(ckpt)
 
 
 class Process(Base):
@@ -239,7 +379,7 @@ class Process(Base):
 
     def test_the_end_of_the_program_tells_of_failures(self) -> None:
         had = forked.run(ends_while_failing, self.path)
-        self.assertIn("pawl: " + self.path + ": at exit: ", had.stderr)
+        self.assertIn("pawl: " + self.path + ": left open by the program", had.stderr)
 
 
 if __name__ == "__main__":

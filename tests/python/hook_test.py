@@ -5,11 +5,13 @@ Any PyTorch runs this: the hook is taken off the class, where it has one."""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import sys
 import tempfile
 import unittest
 import warnings
+import weakref
 from typing import Any
 
 if importlib.util.find_spec("torch") is None:
@@ -80,6 +82,19 @@ class WithoutHooks(unittest.TestCase):
             self.assertNotEqual(self.optimizer.step, plain)
         self.assertNotIn("step", vars(self.optimizer))
         self.assertEqual(self.optimizer.step, plain)
+
+    def test_dropped_it_leaves_the_optimizer_as_it_was_and_does_not_hold_it(self) -> None:
+        for _ in range(2):
+            ckpt = self.open()
+            self.assertIn("step", vars(self.optimizer))
+            del ckpt
+            gc.collect()
+            self.assertNotIn("step", vars(self.optimizer))
+        ckpt, gone = self.open(), weakref.ref(self.optimizer)
+        ckpt.other = self.optimizer.owner = ckpt  # type: ignore[attr-defined]
+        del ckpt, self.optimizer
+        gc.collect()
+        self.assertIsNone(gone())
 
     def check_scheduler(self, first: bool) -> None:
         with warnings.catch_warnings():

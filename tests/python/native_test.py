@@ -94,6 +94,25 @@ class Errors(Folder):
             Ckpt(self.path)
         self.assertEqual((raised.exception.code, raised.exception.next), ("BUSY", "RETRY"))
 
+    def test_functions_are_said_by_the_names_that_they_have_here(self) -> None:
+        for text, said in (
+                ("call pawl_ckpt_from_scratch to begin", "give from_scratch=True to begin"),
+                ("call pawl_ckpt_resume, or pawl_ckpt_from_scratch", "call resume(), or from_scratch=True"),
+                ("pawl_ckpt_resume_from takes", "resume_from() takes"),
+                ("pawl_ckpt_nothing is", "pawl_ckpt_nothing is"),
+                ("runs/pawl_ckpt_resume: busy", "runs/pawl_ckpt_resume: busy"),
+                ("pawl_ckpt_resume/store: busy", "pawl_ckpt_resume/store: busy")):
+            self.assertEqual(said, _abi.said(text))
+
+    def test_no_message_of_the_library_names_a_function_of_c(self) -> None:
+        strings = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+        files = [f for part in ("saver", "ckpt", "store", "tune") for f in (ROOT / "src" / part).glob("*.c")]
+        found = [text for f in files for text in strings.findall(f.read_text())
+                 if re.search(r"\bpawl_ckpt_\w", text)]
+        self.assertGreater(len(found), 0)
+        for text in found:
+            self.assertNotIn("pawl_ckpt_", _abi.said(text[1:-1]))
+
     def test_a_foreign_run_is_refused(self) -> None:
         self.save(1, 1.0, run_id="11" * 16)
         with self.assertRaises(errors.Foreign):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import linecache
 import os
 import resource
 import struct
@@ -122,6 +123,15 @@ class Damage(Run):
         with self.resumed() as (_, step, told):
             self.assertEqual((21, []), (step, told))
             self.assert_is(21)
+
+    def test_the_warning_of_steps_points_at_the_loop(self) -> None:
+        self.save(10, 20, 30)
+        self.flip(30)
+        with self.open() as ckpt, self.assertWarns(pawl.StepLost) as told:
+            for _ in ckpt.steps(21):
+                self.fill(21)
+        self.assertEqual(__file__, told.filename)
+        self.assertRegex(linecache.getline(told.filename, told.lineno), r"for _ in ckpt[.]steps")
 
     def test_each_damaged_step_is_named(self) -> None:
         self.save(10, 20, 30)

@@ -15,7 +15,7 @@ if importlib.util.find_spec("torch") is None:
 
 import torch  # noqa: E402
 
-from pawl import _tree  # noqa: E402
+from pawl import _tree, errors  # noqa: E402
 
 
 def through(value: object) -> object:
@@ -53,13 +53,13 @@ class Tree(unittest.TestCase):
                              had.flatten().view(torch.uint8).tolist())
 
     def test_a_value_that_cannot_be_saved_is_named_with_its_path(self) -> None:
-        with self.assertRaisesRegex(_tree.Unsaveable, r"x/a/1.*object"):
+        with self.assertRaisesRegex(errors.Unsaveable, r"x/a/1.*object"):
             through({"a": [1, object()]})
 
     def test_a_value_that_contains_itself_is_refused(self) -> None:
         value: list[object] = []
         value.append(value)
-        with self.assertRaisesRegex(_tree.Unsaveable, "contain itself"):
+        with self.assertRaisesRegex(errors.Unsaveable, "contain itself"):
             through(value)
 
     def test_damaged_and_unknown_values_are_refused(self) -> None:
