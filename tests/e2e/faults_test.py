@@ -111,7 +111,7 @@ class Faults(RunCase):
         folder = self.ends_and_resumes("disk:2@4:EIO", expect=74)
         self.assertEqual(max(e["step"] for e in self.events(folder, "step")), STEPS)
         failed = self.events(folder, "failed")
-        self.assertIn("rank 2", failed[0]["error"])
+        self.assertIn("worker 2: save of step", failed[0]["error"])
 
     def test_a_disk_that_hangs_stops_no_training_and_is_told(self):
         limits = ", stall_s: 5, load_s: 5, save_s: 5, compile_s: 5, eval_s: 5"
