@@ -29,11 +29,6 @@ class Text(str):
     """A value that is JSON already."""
 
 
-def is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
 def encode(value: Any, path: str, leaf: Leaf | None, depth: int = 0) -> Any:
     """`value` as JSON. A tensor is handed to `leaf(path, tensor)`, or stored inline when `leaf` is None."""
     if depth > DEPTH_MAX:
