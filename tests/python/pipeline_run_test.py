@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 
-from runs import PAWL, TIMEOUT, RunCase  # type: ignore[import-not-found]  # noqa: E402
+from runs import PAWL, TIMEOUT, RunCase  # noqa: E402
 
 if importlib.util.find_spec("torch") is None or not PAWL.exists():
     print("skipped: this Python has no torch, or there is no pawl in PAWL_BUILD_DIR")
