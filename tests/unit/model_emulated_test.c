@@ -467,7 +467,7 @@ static void a_message_is_not_there_before_its_send_time(void **state) {
 
 static void without_a_unit_nothing_takes_time(void **state) {
     (void)state;
-    alarm(30); /* an operation that slept would take 31,000 years */
+    alarm(300); /* an operation that slept would take 31,000 years */
     struct model *m = model_open();
     run_microbatch(m, 0, 0, 0);
     struct stage *stage = m->places[0].stages[0];

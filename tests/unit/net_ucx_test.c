@@ -421,8 +421,10 @@ static uint32_t open_descriptors(void) {
     return count;
 }
 
-/* One peer is started, talked to, killed, and noticed to be dead. */
+/* One peer is started, talked to, killed, and noticed to be dead. What may take WORLD_HANG_S is one life: UCX
+ * 1.18 with all its modules takes 0.2 s to load on a busy machine, and a test has hundreds. */
 static void one_life(struct net *net) {
+    alarm(WORLD_HANG_S);
     struct peer_process p = start("send", "tcp,self");
     meet(net, p.in, p.out);
     greet(net);
