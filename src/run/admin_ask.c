@@ -36,6 +36,7 @@ static pawl_code write_all(int fd, const uint8_t *data, size_t size, struct pawl
     while (size > 0) {
         ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EPIPE) return PAWL_OK; /* why it closed is there to be read, or that it ended */
         if (n < 0) return error_set(e, PAWL_PEER_LOST, errno, "asking the launcher");
         data += n;
         size -= (size_t)n;

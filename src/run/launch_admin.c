@@ -1,7 +1,8 @@
 /* The launcher's end of run/admin.h: requests of pawl join, drain, stop and status, in the loop.
  *
- * Only the run's owner may ask. A connection that says nothing is closed after a while; what it says is at
- * most a few bytes. Without the socket (a file system that has none) the run goes on, and says so. */
+ * Only the run's owner may ask. A connection that says nothing is told so after a while, and closed; what it
+ * says is at most a few bytes. Without the socket (a file system that has none) the run goes on, and says so.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -281,6 +282,18 @@ void admin_receive(struct launch *l, uint32_t client) {
     }
 }
 
+/* Both sides may have stood still: what has come is served, and who is still silent is told to ask again, as
+ * a connection that just closes says that the run has ended. */
+static void lose_patience(struct launch *l, uint32_t client) {
+    struct client *c = &l->admin->clients[client];
+    bool asking = c->state == CLIENT_ASKING;
+    if (asking) admin_receive(l, client);
+    if (c->state == CLIENT_ASKING)
+        answer(c, PAWL_TIMEOUT, "nothing was asked for 5 s after connecting: ask again");
+    else if (!asking)
+        drop(c);
+}
+
 void admin_tick(struct launch *l, int64_t now_ns) {
     for (uint32_t i = 0; l->admin != NULL && i < CLIENTS_MAX; i++) {
         struct client *c = &l->admin->clients[i];
@@ -290,8 +303,10 @@ void admin_tick(struct launch *l, int64_t now_ns) {
             join(l, c, now_ns);
         else if (c->state == CLIENT_DRAINING)
             drained(l, c);
-        else if ((c->state == CLIENT_ANSWERED && flushed) || now_ns - c->since_ns > PATIENCE_NS)
+        else if (c->state == CLIENT_ANSWERED && flushed)
             drop(c);
+        else if (now_ns - c->since_ns > PATIENCE_NS)
+            lose_patience(l, i);
     }
     if (l->admin != NULL) admin_accept(l);
 }

@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -124,9 +125,15 @@ class Attend(RunCase):
         spec, folder = self.spec(steps=OPEN, timeout=4)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 3)
+        silent = socket.socket(socket.AF_UNIX)
+        self.addCleanup(silent.close)
+        silent.settimeout(TIMEOUT)
+        silent.connect(str(folder / "admin.sock"))
+        self.status(folder)  # who connected before has been accepted
         run.send_signal(signal.SIGSTOP)
-        time.sleep(6)  # longer than the timeout: that is what is tested
+        time.sleep(6)  # longer than the timeout and than a connection may be silent: that is what is tested
         run.send_signal(signal.SIGCONT)
+        self.assertIn(b"ask again", silent.recv(1000))
         got = self.end_and_compare(run, folder)
         self.assertEqual((got["failures"], got["coordinator_restarts"]), (0, 0))
 
@@ -404,7 +411,7 @@ class Attend(RunCase):
     def kill_until_it_waits(self, run, folder):
         """Whoever is there, again and again. False: the run has ended."""
         while run.poll() is None:
-            asked = subprocess.run([PAWL, "status", folder, "--json"], capture_output=True, text=True, timeout=TIMEOUT)
+            asked = self.ask_status(folder)
             if asked.returncode != 0:
                 run.wait(timeout=TIMEOUT)
                 return False

@@ -308,8 +308,7 @@ class Describing(ForeignCase):
 
     def pid_at(self, folder, rank):
         """Of the worker's process, training or not; 0 while there is none."""
-        command = [PAWL, "status", folder, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+        done = self.ask_status(folder)
         workers = json.loads(done.stdout)["workers"] if done.returncode == 0 else []
         return next((w["pid"] for w in workers if w["rank"] == rank), 0)
 

@@ -223,6 +223,43 @@ static void a_launcher_that_dies_in_the_middle_is_an_error(void **state) {
     close(a.listener);
 }
 
+/* Answers before anything was asked, and closes, with as little between as can be. */
+static void *refuse(void *argument) {
+    const struct answers *a = argument;
+    struct bytes out = {0};
+    bytes_put_u32(&out, 0);
+    admin_encode(&a->frames[0], &out);
+    out.data[0] = (uint8_t)(out.size - 4);
+    for (uint32_t i = 0; i < a->count; i++) {
+        int fd;
+        while ((fd = accept(a->listener, NULL, NULL)) < 0) {
+        }
+        send(fd, out.data, out.size, MSG_NOSIGNAL);
+        close(fd);
+    }
+    bytes_close(&out);
+    return NULL;
+}
+
+/* In some of so many tries the launcher has closed before the command asks. */
+static void a_launcher_that_lost_patience_is_heard(void **state) {
+    (void)state;
+    struct admin_frame reply = {.kind = ADMIN_REPLY, .code = PAWL_TIMEOUT, .text = "ask again"};
+    struct answers a = {.frames = &reply, .count = 2000};
+    pthread_t thread;
+    struct pawl_error e;
+    if (admin_listen(folder, &a.listener, &e) != PAWL_OK) fail_msg("%s", e.text);
+    assert_int_equal(pthread_create(&thread, NULL, refuse, &a), 0);
+    for (uint32_t i = 0; i < a.count; i++) {
+        char *text;
+        pawl_code code = admin_ask(folder, &(struct admin_frame){.kind = ADMIN_STOP}, &text, &e);
+        if (code != PAWL_TIMEOUT) fail_msg("try %u: %s", i, e.text);
+        assert_string_equal(e.text, "ask again");
+    }
+    pthread_join(thread, NULL);
+    close(a.listener);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_reads_back_and_no_damaged_one_does),
@@ -232,6 +269,7 @@ int main(void) {
         cmocka_unit_test(the_launchers_error_is_the_commands),
         cmocka_unit_test(a_join_waits_and_leaves_what_follows_to_the_worker),
         cmocka_unit_test(a_launcher_that_dies_in_the_middle_is_an_error),
+        cmocka_unit_test(a_launcher_that_lost_patience_is_heard),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
