@@ -344,6 +344,14 @@ class Attend(RunCase):
         self.assertGreaterEqual(others.count("(main)"), 3)
         self.assertFalse((folder / ".stacks").exists())
 
+    def test_a_slow_worker_is_not_lost_but_planned_for(self):
+        spec, folder = self.spec(steps=OPEN, clip="0")
+        run = self.start(spec, "--quiet", "--set", "parallel.schedule=pawl", "--inject", "slow:2@3:20")
+        self.await_that(run, lambda: any(e["why"] == "better plan" for e in self.events(folder, "fence")))
+        got = self.end_and_compare(run, folder, clip="0")
+        self.assertGreater(got["replans"], 0)
+        self.assertEqual((got["failures"], got["leaves"]), (0, 0))
+
     def test_where_the_only_replica_of_a_stage_hangs_another_worker_is_started_in_its_place(self):
         shape = dict(pipelines=1, microbatches=6, timeout=1)
         for respawn in (0, 1):
