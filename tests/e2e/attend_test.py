@@ -291,17 +291,18 @@ class Attend(RunCase):
         self.go_on_and_compare(spec, folder)
 
     def test_a_notice_to_every_process_at_once_saves_and_ends(self):
-        for notice in (signal.SIGTERM, signal.SIGUSR1):
-            with self.subTest(notice.name):
-                self.notice_to_all(notice)
+        for notices in ((signal.SIGTERM,), (signal.SIGUSR1, signal.SIGTERM)):  # two within a second are one
+            with self.subTest(notices=notices):
+                self.notice_to_all(notices)
 
-    def notice_to_all(self, notice):
+    def notice_to_all(self, notices):
         spec, folder = self.spec(steps=100000)
         run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
         self.addCleanup(self.end, run)
         self.await_step(run, folder, 2)
-        os.killpg(run.pid, notice)
+        for notice in notices:
+            os.killpg(run.pid, notice)
         self.finish(run)
         got = self.report(folder)
         self.assertEqual(got["last_durable_step"], got["final_step"])
@@ -498,6 +499,7 @@ class Attend(RunCase):
         run = self.exhaust_starts(spec, folder)
         self.await_that(run, lambda: any(e["waits_for"] == "join" for e in self.events(folder, "need")))
         self.assertTrue(self.status(folder)["waiting"])
+        self.assertEqual(len(self.events(folder, "worker_started")), 2, "as many as one return begins with")
         joined = self.join(folder)
         self.await_step(run, folder, self.events(folder, "step")[-1]["step"] + 1)
         errors = self.end_and_compare(run, folder, **shape) and self.errors
@@ -518,10 +520,15 @@ class Attend(RunCase):
 
     def test_a_dead_worker_is_started_again_as_often_as_is_allowed(self):
         spec, folder = self.spec(steps=OPEN, failure=", respawn: 1")
-        run = self.start(spec, "--quiet", "--inject", "kill:1@5")
+        run = self.start(spec, "--quiet", "--inject", "kill:1@5", "--set", "parallel.pipelines_max=2")
         self.await_event(run, folder, "joined")
+        self.kill(folder, 1)
+        self.await_event(run, folder, "held_off")
+        joined = self.join(folder)  # into the place that nobody else is started in
+        self.await_event(run, folder, "joined", 2)
         got = self.end_and_compare(run, folder)
-        self.assertEqual((got["failures"], got["joins"]), (1, 1))
+        self.assertEqual(joined.wait(TIMEOUT), 0)
+        self.assertEqual((got["failures"], got["joins"]), (2, 2))
         self.assertEqual(len(self.events(folder, "worker_started")), 1)
 
     def test_a_worker_that_dies_soon_after_it_came_is_held_off_longer_each_time(self):
