@@ -18,7 +18,7 @@
 /* Less than a nanosecond would be none, and none is for ever (store_fail). */
 #define SECONDS_MIN 1e-6
 
-#define FACTOR_MAX  1e4
+#define FACTOR_MAX 1e4
 
 enum amount { AMOUNT_NONE, AMOUNT_SECONDS, AMOUNT_FACTOR, AMOUNT_ERRNO };
 

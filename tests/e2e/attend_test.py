@@ -196,6 +196,19 @@ class Attend(RunCase):
         self.assertEqual((got["leaves"], got["failures"], got["iterations_redone"]), (1, 0, 0))
         self.assertEqual([(e["rank"], e.get("status")) for e in self.events(folder, "worker_exit")], [(1, 0)])
 
+    def test_a_drained_worker_that_dies_before_it_has_left_is_told(self):
+        spec, folder = self.spec(steps=OPEN, timeout=60)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 2)
+        self.kill(folder, 1, signal.SIGSTOP)  # so it does not leave
+        drained = subprocess.Popen([PAWL, "drain", folder, "1"], stderr=subprocess.PIPE, text=True)
+        self.await_event(run, folder, "drain")
+        self.kill(folder, 1)
+        _, errors = drained.communicate(timeout=TIMEOUT)
+        self.assertEqual((drained.returncode, errors), (70, "pawl: error: worker 1 died before it left\n"))
+        got = self.end_and_compare(run, folder)
+        self.assertEqual((got["leaves"], got["failures"]), (0, 1))
+
     def test_sigterm_to_a_worker_is_a_leave(self):
         spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
@@ -475,9 +488,13 @@ class Attend(RunCase):
 
     def test_where_too_few_are_left_for_every_stage_workers_are_started(self):
         spec, folder = self.spec(steps=OPEN, pipelines=1, microbatches=6, failure=", restarts: 1")
-        run = self.start(spec, "--quiet", "--inject", "kill:1@5")
-        self.await_event(run, folder, "restored")
-        self.await_step(run, folder, 10)
+        run = self.start(spec, "--quiet")
+        for times in range(1, 4):  # more than one return allows, but for the durable steps in between
+            victim = self.await_that(run, lambda: [w["pid"] for w in self.training(folder) if w["stage"] == 1])
+            os.kill(victim[0], signal.SIGKILL)
+            self.await_event(run, folder, "restored", times)
+            back = self.events(folder, "restored")[-1]["step"]
+            self.await_that(run, lambda: any(e["step"] > back for e in self.events(folder, "durable")))
         self.end_and_compare(run, folder, pipelines=1, microbatches=6)
 
     def exhaust_starts(self, spec, folder):

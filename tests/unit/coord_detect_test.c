@@ -415,7 +415,8 @@ static void ticks_that_are_always_late_still_find_who_is_stuck(void **state) {
     for (int i = 0; i < 6; i++) { /* five of them judge, the last one 24 s after it said that it is busy */
         assert_string_equal(said, "");
         s.now_ns += 6 * SECOND;
-        for (uint32_t rank = 0; rank < 4; rank++) script_beat(&s, rank, 2 + (rank != 3) * (uint64_t)i, rank == 3);
+        for (uint32_t rank = 0; rank < 4; rank++)
+            script_beat(&s, rank, 2 + (rank != 3) * (uint64_t)i, rank == 3);
         said = script_tick(&s);
     }
     assert_non_null(strstr(said, "KILL[3] busy without progress"));
