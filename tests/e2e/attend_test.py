@@ -490,8 +490,8 @@ class Attend(RunCase):
         spec, folder = self.spec(steps=OPEN, pipelines=1, microbatches=6, failure=", restarts: 1")
         run = self.start(spec, "--quiet")
         for times in range(1, 4):  # more than one return allows, but for the durable steps in between
-            victim = self.await_that(run, lambda: [w["pid"] for w in self.training(folder) if w["stage"] == 1])
-            os.kill(victim[0], signal.SIGKILL)
+            there = self.await_that(run, lambda: [w for w in self.training(folder) if w["stage"] == 1])
+            os.kill(there[0]["pid"], signal.SIGKILL)
             self.await_event(run, folder, "restored", times)
             back = self.events(folder, "restored")[-1]["step"]
             self.await_that(run, lambda: any(e["step"] > back for e in self.events(folder, "durable")))
