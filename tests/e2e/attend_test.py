@@ -176,6 +176,18 @@ class Attend(RunCase):
         self.assertNotEqual(joined.wait(TIMEOUT), 0)
         self.assertEqual(got["failures"], 1)
 
+    def test_a_worker_that_dies_as_it_joins_costs_no_bits(self):
+        fault = "kill:1@4:prepare"
+        spec, folder = self.spec(steps=OPEN, clip="0")  # no step is undone: who joins has to prepare
+        run = self.start(spec, "--quiet", "--inject", "kill:1@3", "--inject", fault)
+        self.await_event(run, folder, "worker_lost")
+        joined = self.join(folder)
+        self.await_event(run, folder, "worker_exit", 2)
+        self.assertIn(fault, (folder / "injected").read_text().split())
+        got = self.end_and_compare(run, folder, clip="0")
+        self.assertNotEqual(joined.wait(TIMEOUT), 0)
+        self.assertEqual((got["failures"], got["joins"]), (2, 0))
+
     def test_what_joins_a_folder_without_a_run_is_told_so(self):
         for command in (["join"], ["stop"], ["status"], ["drain"]):
             arguments = [*command, self.root] + (["3"] if command == ["drain"] else [])

@@ -61,14 +61,10 @@ class Faults(RunCase):
         self.assertEqual((self.noted, report["failures"]), (["stop:1@5:20:reduce"], 1))
 
     def test_a_worker_dies_while_another_loss_is_dealt_with(self):
-        wide = dict(pipelines=3, microbatches=2)
-        joins = ("kill:1@3", "join@4", "slow:0@1:5")
-        for faults, changes in ((("kill:1@3", "kill:3@3", "kill:5@3", "kill:0@3:load"), wide),
-                                (("kill:1@2", "kill:3@3", "kill:0@3:fetch"), wide),
-                                (("kill:1@2", "kill:3@3", "kill:5@3:give"), wide),
-                                ((*joins, "kill:1@4:prepare"), {}), ((*joins, "kill:3@4:prepare"), {})):
+        for faults in (("kill:1@3", "kill:3@3", "kill:5@3", "kill:0@3:load"),
+                       ("kill:1@2", "kill:3@3", "kill:0@3:fetch"), ("kill:1@2", "kill:3@3", "kill:5@3:give")):
             with self.subTest(faults=faults):
-                self.inject(*faults, **changes)
+                self.inject(*faults, pipelines=3, microbatches=2, timeout=10)
                 self.assertEqual(sorted(self.noted), sorted(faults))
 
     def test_a_slow_worker_is_not_taken_for_dead(self):

