@@ -46,6 +46,7 @@ struct script {
     uint32_t chunks;
     int64_t now_ns;
     uint64_t view;
+    struct message beat; /* of rank 0 as it opened what to load from */
 };
 
 static pawl_code open_own(void *context, const struct spec *spec, uint32_t rank, struct store **out,
@@ -60,10 +61,11 @@ static pawl_code open_own(void *context, const struct spec *spec, uint32_t rank,
 
 static pawl_code open_all(void *context, const struct spec *spec, struct store ***out, uint32_t *count,
                           struct pawl_error *e) {
-    (void)context;
+    struct script *s = context;
     (void)spec;
     *out = NULL;
     *count = 0;
+    worker_beat(s->sides[0].worker, &s->beat);
     return error_set(e, PAWL_NOT_FOUND, 0, "nothing is to be loaded in this test");
 }
 
@@ -159,7 +161,7 @@ static void introduce(struct script *s) {
 
 static struct script script_open(uint32_t chunks) {
     return (struct script){
-        .sim = netsim_new(1, (struct netsim_config){1, 1000}), .disk = storesim_new(1), .chunks = chunks};
+        .sim = netsim_new(1, (struct netsim_config){1, 1000, 0}), .disk = storesim_new(1), .chunks = chunks};
 }
 
 static void begin(struct script *s, uint32_t workers) {
@@ -314,6 +316,36 @@ static void a_redo_drops_the_gradient_and_its_shift_is_of_that_iteration_alone(v
     script_close(&s);
 }
 
+/* Others settled iteration 0 and redo iteration 1; this worker could not settle, and has no role any more.
+ * Whoever takes over may have to go on from what it has. */
+static void a_shift_is_not_told_of_what_is_older(void **state) {
+    (void)state;
+    struct script s = script_open(1);
+    begin(&s, 2);
+    start_anew(&s, ALONE);
+    fence(&s);
+    struct go redo = make_go(&s, ALONE, false);
+    redo.version = 1;
+    redo.shift = 16;
+    redo.rank_of_role[0] = 1;
+    redo.own[0] = UINT32_MAX;
+    redo.own[1] = 0;
+    redo.pairs[0].held = false;
+    redo.pairs[1].held = true;
+    struct bytes data = {0};
+    go_encode(&redo, &data);
+    send(&s, 0,
+         (struct message){.kind = MESSAGE_GO, .view = s.view, .data = data.data, .data_bytes = data.size});
+    go_close(&redo);
+    bytes_close(&data);
+    fence(&s);
+    if (s.sides[0].failed) fail_msg("%s", s.sides[0].error.text);
+    assert_int_equal(pair_of(&s, 0, 0)->pair.version, 0);
+    assert_int_equal(s.sides[0].fenced.shift, 0);
+    assert_false(s.sides[0].fenced.optimistic);
+    script_close(&s);
+}
+
 static void going_back_to_the_beginning_leaves_nothing_of_what_was(void **state) {
     (void)state;
     struct script s = script_open(1);
@@ -455,6 +487,23 @@ static void a_go_that_cannot_be_is_refused(void **state) {
     refuse(ALONE, COORD_KEEP_WORK, "go to version 0: chunk 0 has no sums to keep (version 0, sums of 1)");
 }
 
+static void while_it_loads_its_beats_say_so(void **state) {
+    (void)state;
+    struct script s = script_open(1);
+    s.beat.work = COORD_WORK_COUNT;
+    begin(&s, 1);
+    fence(&s);
+    struct go g = make_go(&s, ALONE, false);
+    g.restore = true;
+    g.resume_incarnation = 1;
+    g.version = 4;
+    flag_all(&g, COORD_LOAD);
+    send_go(&s, &g);
+    assert_int_equal(s.beat.work, COORD_WORK_LOAD);
+    assert_int_equal(s.sides[0].error.code, PAWL_NOT_FOUND);
+    script_close(&s);
+}
+
 static void it_leaves_when_its_save_has_ended(void **state) {
     (void)state;
     struct script s = script_open(1);
@@ -474,12 +523,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_goes_on_ahead_and_tells_at_a_fence_what_it_has),
         cmocka_unit_test(a_redo_drops_the_gradient_and_its_shift_is_of_that_iteration_alone),
+        cmocka_unit_test(a_shift_is_not_told_of_what_is_older),
         cmocka_unit_test(going_back_to_the_beginning_leaves_nothing_of_what_was),
         cmocka_unit_test(two_that_swap_chunks_keep_the_old_ones_until_the_next_decision),
         cmocka_unit_test(a_part_it_was_asked_for_is_told_until_its_version_is_decided_on),
         cmocka_unit_test(a_part_of_a_version_that_is_gone_is_answered_as_such),
         cmocka_unit_test(what_was_meant_for_the_process_before_it_is_ignored),
         cmocka_unit_test(a_go_that_cannot_be_is_refused),
+        cmocka_unit_test(while_it_loads_its_beats_say_so),
         cmocka_unit_test(it_leaves_when_its_save_has_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
