@@ -55,6 +55,7 @@ class Cli(unittest.TestCase):
         with open(said, "wb") as out:
             run = subprocess.Popen([PAWL, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                    env=dict(os.environ, LD_DEBUG="files"), preexec_fn=limit)
+        self.addCleanup(run.wait)
         self.addCleanup(run.kill)
         try:
             run.wait(timeout=10)
