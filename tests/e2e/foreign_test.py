@@ -4,6 +4,8 @@ Standard library only. Needs PAWL_BUILD_DIR."""
 
 import json
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import unittest
@@ -241,6 +243,46 @@ class Describing(ForeignCase):
                 shown = self.refused(text, PAWL_TEST_DESCRIBE=how)
                 if how == "exit":
                     self.assertIn("Traceback: ...\n", shown)  # all of it, before our line
+
+    def test_a_signal_while_it_is_asked_ends_it_and_says_so(self):
+        def behind(run, asked):  # the launcher's comes after the end of the program
+            os.kill(int(asked.name), signal.SIGTERM)
+            self.await_that(run, lambda: not asked.exists())
+            os.kill(run.pid, signal.SIGTERM)
+
+        def twice(run, _):
+            os.kill(run.pid, signal.SIGSTOP)  # it finds both at once
+            for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGCONT):
+                os.kill(run.pid, number)
+
+        self.ended_while_asked(lambda run, _: os.kill(run.pid, signal.SIGTERM), PAWL_TEST_DESCRIBE="hang")
+        self.ended_while_asked(twice, PAWL_TEST_DESCRIBE="hang")
+        self.ended_while_asked(lambda run, _: os.killpg(run.pid, signal.SIGINT), PAWL_TEST_SLOW="100")
+        self.ended_while_asked(behind, PAWL_TEST_SLOW="100")
+
+    def ended_while_asked(self, end, **environment):
+        spec, folder = self.spec()
+        run = subprocess.Popen([PAWL, "train", spec, "--worker-program", ENGINE], stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, **environment}, start_new_session=True)
+        self.addCleanup(self.end, run)
+        asked = self.await_that(run, lambda: self.asked_of(run, "PAWL_TEST_SLOW" in environment))
+        end(run, asked)
+        lines = self.finish(run, expect=75).splitlines()
+        wanted = rf"told to end \(\w+.*\) while {ENGINE} was asked .* of network consist of: nothing was begun$"
+        self.assertRegex(lines[-1], "^pawl: error: " + wanted)
+        self.assertEqual(len(lines), 2, lines)
+        self.assertFalse(asked.exists() or folder.exists())
+
+    def asked_of(self, run, opening):
+        """The folder in /proc of the program that is asked (and opens its engine); null while there is none."""
+        for pid in pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split():
+            at = pathlib.Path(f"/proc/{pid}")
+            if b"describe" not in (at / "cmdline").read_bytes().split(b"\0"):
+                continue
+            ignored = re.search(r"SigIgn:\s*(\w+)", (at / "status").read_text()).group(1)
+            if not opening or int(ignored, 16) >> (signal.SIGINT - 1) & 1:
+                return at
+        return None
 
     def test_what_it_prints_is_shown_and_does_no_harm(self):
         spec, _ = self.spec()
