@@ -339,7 +339,9 @@ void fleet_end(struct launch *l, bool wait) {
     for (uint32_t r = 0; r < l->ranks; r++) {
         struct launch_worker *w = &l->workers[r];
         if (w->process.pid <= 0) continue;
-        end_process(l, &w->process, wait && (w->finishing || w->left), end_ns);
+        /* A child that is still starting has nothing to end with, and may take as long as it takes. */
+        bool told = (w->ready || !w->child) && (w->finishing || w->left);
+        end_process(l, &w->process, wait && told, end_ns);
         reap(l, r, false);
     }
     struct launch_process *c = &l->relay.process;

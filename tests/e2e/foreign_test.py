@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import unittest
+from datetime import datetime, timedelta
 
 from runs import BUILD, PAWL, TIMEOUT, RunCase
 
@@ -324,6 +325,22 @@ class Describing(ForeignCase):
         self.await_that(run, lambda: self.pid_at(folder, 3))
         self.assertIn("ends at once, as no step is done yet", self.command("stop", folder).stdout)
         self.assertIn("nothing is durable yet", self.finish(run, expect=75))
+
+    def test_a_stop_with_too_few_workers_waits_for_none_that_still_starts(self):
+        spec, folder = self.spec(pipelines=1, steps=100000, failure=", grace_s: 200, compile_s: 200")
+        slow = self.root / "slow"  # there: a worker is not to be done with its start
+        program = self.root / "program"
+        program.write_text(f'#!/bin/sh\n[ "$1" = worker ] && [ -e {slow} ] && exec sleep 100\nexec {ENGINE} "$@"\n')
+        program.chmod(0o755)
+        run = RunCase.start(self, spec, "--worker-program", program)
+        self.await_event(run, folder, "durable")
+        slow.touch()
+        self.kill(folder, 1)
+        self.await_event(run, folder, "worker_started")
+        self.command("stop", folder)
+        self.finish(run)
+        began, ended = (self.events(folder, kind)[0]["time"] for kind in ("restored", "stopped"))
+        self.assertLess(datetime.fromisoformat(ended) - datetime.fromisoformat(began), timedelta(seconds=9))
 
     def test_a_notice_to_all_at_a_resume_ends_the_run_where_it_was_and_starts_nobody(self):
         spec, folder = self.spec(failure=", grace_s: 200")
