@@ -98,7 +98,8 @@ static bool told_to_end(struct asking *a, struct pawl_error *e) {
     if (read(a->l->signal_fd, &info, sizeof info) != sizeof info) return false;
     a->l->signals++;
     error_set(e, PAWL_CANCELLED, 0,
-              "told to end (%s) while %.200s was asked what the stages of %.200s consist of: nothing was begun",
+              "told to end (%s) while %.200s was asked what the stages of %.200s consist of: nothing was "
+              "begun",
               strsignal((int)info.ssi_signo), a->l->worker[0], a->l->spec.torch.module);
     return true;
 }
