@@ -111,7 +111,7 @@ class M(nn.Linear):
             "nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 3))",
             optimizer=("lambda params: torch.optim.AdamW(params, weight_decay=len(params[0]))"),
         ),
-        "optimizer of stage 1.*one AdamW for all stages",
+        "optimizer of stage 1 .*weight_decay=3.0",
     ),
     "loss of no number": (one_stage("nn.Linear(6, 3)", loss="lambda y, t: y"), r"float32\[4, 3\]"),
     "loss detached": (

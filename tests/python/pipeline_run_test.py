@@ -29,12 +29,12 @@ from pawl._samples import Samples  # noqa: E402
 from pawl._user import load, seed  # noqa: E402
 
 STEPS, SEED, BATCH, CONTRIBUTIONS = 20, 5, 2, 4
-CLIP, WARMUP, DECAY, LR_MIN = 1.2, 4, 16, 1e-4
+CLIP, WARMUP, DECAY, LR_MIN = 0.69, 4, 16, 1e-4
 SPEC = """
 run: {{dir: {dir}, steps: {steps}, seed: {seed}, engine: torch}}
 torch: {{module: {module}, options: '{options}'}}
 parallel: {{pipelines: 2, stages: 2, microbatches: 2, batch: 2}}
-optimizer: {{clip_norm: 1.2, warmup_steps: 4, decay_steps: 16, lr_min: 1e-4}}
+optimizer: {{clip_norm: 0.69, warmup_steps: 4, decay_steps: 16, lr_min: 1e-4}}
 save: {{every: 1, keep: 2}}
 """
 # The example's pipeline. `go`: a file; while it is not there each sample takes a while, so that one can join.
@@ -165,7 +165,7 @@ class Torch(RunCase):  # type: ignore[misc]
         had = [(event["loss"], event["grad_norm"]) for event in self.events(self.first, "step")]
         wanted = plain_losses(self.made())
         self.assertEqual(len(had), STEPS)
-        torch.testing.assert_close(torch.tensor(had), torch.tensor(wanted), rtol=1e-4, atol=0)
+        torch.testing.assert_close(torch.tensor(had), torch.tensor(wanted), rtol=2e-5, atol=0)
         self.assertLess(had[-1][0], had[0][0])
         self.assertEqual({norm > CLIP for _, norm in had}, {True, False})  # clipped in some steps
 
