@@ -4,7 +4,6 @@ What every rank would import at its first step is imported here, once. No rank o
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import importlib.util
 import multiprocessing
@@ -52,9 +51,7 @@ def _main(function: Callable[..., None], rank: int, world: int, folder: str, tag
     signal.alarm(int(2 * LIMIT_S))  # also where the tests are killed before they reap it
     try:
         os.environ.pop("MASTER_ADDR", None)
-        # PyTorch's ranks wait half an hour for one that has died before all have met.
-        td.init_process_group("gloo", init_method=f"file://{folder}/pg-{tag}", rank=rank, world_size=world,
-                              timeout=datetime.timedelta(seconds=LIMIT_S / 2))
+        td.init_process_group("gloo", init_method=f"file://{folder}/pg-{tag}", rank=rank, world_size=world)
         function(rank, world, folder, *arguments)
         code = 0
     except SystemExit as e:

@@ -73,7 +73,7 @@ class ChaosTest(unittest.TestCase):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, name))
         group = ranks.Group(rank_trains, WORLD, folder, "cut", FOREVER)
-        # Not before the ranks have met: PyTorch's own meeting waits for one that has died there.
+        # Not before the ranks have met: PyTorch's own meeting waits half an hour for one that died there.
         name = "met" if dice.random() < 0.4 else "runs"
         for rank in range(WORLD):
             ranks.await_file(folder, f"{name}-{rank}")
