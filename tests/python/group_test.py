@@ -212,6 +212,7 @@ def rank_zero_stops(rank: int, world: int, folder: str) -> None:
     _, _, ckpt = opened(folder)
     ranks.put(folder, f"pid-{rank}", str(os.getpid()))
     ckpt.step()
+    td.barrier()
     if rank == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
     must_raise(errors.PeerLost, "lost rank 0", ckpt.save)
