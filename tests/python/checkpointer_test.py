@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib.util
 import inspect
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import unittest
 import weakref
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -32,6 +34,7 @@ import pawl  # noqa: E402
 from pawl import errors  # noqa: E402
 
 torch.set_num_threads(1)
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000  # sched.h
 KEPT: list[Any] = []  # what lives until the interpreter ends
 
 
@@ -416,6 +419,30 @@ def ends_while_failing(path: str) -> None:
     KEPT.append(begins_a_save_that_fails(path))
 
 
+def fills_its_disk(path: str) -> None:
+    """A small disk that only this process sees."""
+    os.mkdir(path)
+    c, maps = ctypes.CDLL(None), {"uid_map": f"0 {os.getuid()} 1", "setgroups": "deny",
+                                  "gid_map": f"0 {os.getgid()} 1"}
+    lost = c.unshare(CLONE_NEWUSER | CLONE_NEWNS)
+    for name, text in () if lost else maps.items():
+        Path("/proc/self", name).write_text(text)
+    if lost or c.mount(b"tmpfs", os.fsencode(path), b"tmpfs", 0, b"size=2500k"):
+        print("no disk of its own")
+        return
+    model = nn.Linear(300, 1000)
+    with contextlib.suppress(errors.Error), pawl.Checkpointer(f"{path}/run", model=model, every=1) as ckpt:
+        ckpt.step()
+        ckpt.wait()
+        ckpt.step()
+        try:
+            ckpt.wait()
+        except errors.NoSpace as e:
+            print(e)
+    with pawl.Checkpointer(f"{path}/run", model=model) as ckpt:
+        print("goes on from", ckpt.resume())
+
+
 def leaves_its_block_while_failing(path: str, raises: bool) -> None:
     with begins_a_save_that_fails(path):
         if raises:
@@ -456,6 +483,14 @@ class Process(Base):
     def test_the_end_of_the_program_tells_of_failures(self) -> None:
         had = forked.run(ends_while_failing, self.path)
         self.assertIn("pawl: " + self.path + ": left open by the program", had.stderr)
+
+    def test_a_disk_that_gets_full_says_what_to_do_and_loses_nothing(self) -> None:
+        had = forked.run(fills_its_disk, self.path)
+        if had.stdout == "no disk of its own\n":
+            self.skipTest("no namespaces for users here")
+        said = "slot.* wanted [0-9]+ bytes.*[.] Make room on that device: what was saved"
+        self.assertRegex(had.stdout, said, had.stderr)
+        self.assertTrue(had.stdout.endswith("goes on from 1\n"), had.stdout + had.stderr)
 
     def test_the_end_of_its_block_tells_of_failures(self) -> None:
         for raises, code, said in ((False, 1, "pawl[.]errors[.](Io|NoSpace): .*slot"),
