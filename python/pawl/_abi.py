@@ -283,8 +283,9 @@ def said(text: str) -> str:
     return _FUNCTION.sub(word, text)
 
 
-def check(code: int, error: CError) -> None:
-    """Raises the exception of a code that is not OK."""
+def check(code: int, error: CError, full: str = "") -> None:
+    """Raises the exception of a code that is not OK. full: what to do where no space is left."""
     if code:
         name = library().pawl_code_name(code).decode()
-        raise errors.of_code(name, said(error.text.decode(errors="replace")), error.os_errno)
+        text = said(error.text.decode(errors="replace")) + (full if name == "NO_SPACE" else "")
+        raise errors.of_code(name, text, error.os_errno)

@@ -38,17 +38,22 @@ void cli_take_share(struct cli_problem *p, const char *option, const char *text,
         cli_blame(p, option, "0 is too little: any save costs something");
 }
 
-void cli_take_count(struct cli_problem *p, const char *option, const char *text, uint32_t most,
-                    uint32_t *out) {
+void cli_take_whole(struct cli_problem *p, const char *option, const char *text, uint32_t least,
+                    uint32_t most, uint32_t *out) {
     char *end = NULL, why[96];
     errno = 0;
     unsigned long value = strtoul(text, &end, 10);
-    if (*text >= '0' && *text <= '9' && *end == 0 && errno == 0 && value >= 1 && value <= most) {
+    if (*text >= '0' && *text <= '9' && *end == 0 && errno == 0 && value >= least && value <= most) {
         *out = (uint32_t)value;
         return;
     }
-    snprintf(why, sizeof why, "\"%.40s\": give a whole number from 1 to %u", text, most);
+    snprintf(why, sizeof why, "\"%.40s\": give a whole number from %u to %u", text, least, most);
     cli_blame(p, option, why);
+}
+
+void cli_take_count(struct cli_problem *p, const char *option, const char *text, uint32_t most,
+                    uint32_t *out) {
+    cli_take_whole(p, option, text, 1, most, out);
 }
 
 bool cli_next_number(const char **text, double *out) {
@@ -67,13 +72,13 @@ void cli_take_number(struct cli_problem *p, const char *option, const char *text
     const char *at = text;
     char why[128];
     if (cli_next_number(&at, out) && *at == 0 && *out >= low && *out <= high) return;
-    snprintf(why, sizeof why, "\"%.40s\": give a number from %g to %g", text, low, high);
+    snprintf(why, sizeof why, "\"%.40s\": give a number from %.10g to %.10g", text, low, high);
     cli_blame(p, option, why);
 }
 
-void cli_blame_argument(struct cli_problem *p, const char *argument) {
+void cli_blame_argument(struct cli_problem *p, const char *argument, const char *what) {
     if (p->text[0] == 0)
-        snprintf(p->text, sizeof p->text, "\"%.400s\" is one argument too many: give one folder", argument);
+        snprintf(p->text, sizeof p->text, "\"%.400s\" is one argument too many: give one %s", argument, what);
 }
 
 void cli_blame_option(struct cli_problem *p, const char *argument) {

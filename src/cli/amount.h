@@ -14,6 +14,9 @@ void cli_blame(struct cli_problem *p, const char *option, const char *why);
 void cli_take_bytes(struct cli_problem *p, const char *option, const char *text, uint64_t *out);
 void cli_take_seconds(struct cli_problem *p, const char *option, const char *text, double *out);
 void cli_take_share(struct cli_problem *p, const char *option, const char *text, double *out);
+/* A whole decimal number in range; a count is 1 at least. */
+void cli_take_whole(struct cli_problem *p, const char *option, const char *text, uint32_t least,
+                    uint32_t most, uint32_t *out);
 void cli_take_count(struct cli_problem *p, const char *option, const char *text, uint32_t most,
                     uint32_t *out);
 /* A plain decimal number in range. */
@@ -22,8 +25,8 @@ void cli_take_number(struct cli_problem *p, const char *option, const char *text
 /* The decimal number at *text, which moves past it; false: there is none. No signs, no names, no hexadecimal.
  */
 bool cli_next_number(const char **text, double *out);
-/* A second argument; an option that getopt refused. */
-void cli_blame_argument(struct cli_problem *p, const char *argument);
+/* A second argument, where one of `what` is taken; an option that getopt refused. */
+void cli_blame_argument(struct cli_problem *p, const char *argument, const char *what);
 void cli_blame_option(struct cli_problem *p, const char *argument);
 
 #endif

@@ -60,7 +60,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_RUNS:
         return cli_take_count(p, "runs", arg, 1000000, &o->runs), 0;
     case KEY_FIRST:
-        return strcmp(arg, "0") == 0 ? 0 : (cli_take_count(p, "first", arg, 1000000000, &o->first), 0);
+        return cli_take_whole(p, "first", arg, 0, 1000000000, &o->first), 0;
     case KEY_STEPS:
         cli_take_count(p, "steps", arg, UINT32_MAX, &steps);
         return o->steps = steps, 0;
@@ -75,7 +75,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case 'h':
         return a->help = true, 0;
     case ARGP_KEY_ARG:
-        if (o->spec_path != NULL) cli_blame_argument(p, arg);
+        if (o->spec_path != NULL) cli_blame_argument(p, arg, "spec");
         return o->spec_path = arg, 0;
     case ARGP_KEY_ERROR:
         return cli_blame_option(p, state->argv[state->next - 1]), 0;

@@ -127,7 +127,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         a->help = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (a->options.dir != NULL) cli_blame_argument(&a->problem, arg);
+        if (a->options.dir != NULL) cli_blame_argument(&a->problem, arg, "folder");
         a->options.dir = arg;
         return 0;
     case ARGP_KEY_ERROR:

@@ -121,6 +121,7 @@ pawl_code net_check_transports(const char *transports, struct pawl_error *e);
 struct netsim;
 struct netsim_config {
     uint64_t delay_ns_min, delay_ns_max; /* per message, uniform: messages overtake each other */
+    uint32_t twice_in; /* one message in so many (of those that need one frame) comes twice; 0: none */
 };
 struct netsim *netsim_new(uint64_t seed, struct netsim_config config);
 void netsim_free(struct netsim *sim); /* closes the endpoints that are still open; accepts null */

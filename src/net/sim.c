@@ -1,8 +1,9 @@
 /* The simulated network: frames between endpoints of one process, in virtual time, from one seed.
  *
  * A transport like UCX to the core above it. Every frame is copied when it is sent and arrives after a
- * random delay; the sender learns at once or later, by the seed, that it has left. Nothing depends on
- * addresses of memory or on real time, so the same seed and the same calls give the same run.
+ * random delay, a short message twice if that is asked for; the sender learns at once or later, by the seed,
+ * that it has left. Nothing depends on addresses of memory or on real time, so the same seed and the same
+ * calls give the same run.
  * What it leaves out: bandwidth, and connections that break between living endpoints.
  * Tested in tests/unit/net_*_test.c, and used by every storm test. */
 #include "net/sim.h"
@@ -181,6 +182,25 @@ static void sim_link_close(struct net *net, void *link) {
     ((struct sim_link *)link)->peer = NULL;
 }
 
+static void send_copy(struct netsim *sim, struct sim_link *link, const struct net_frame *frame) {
+    uint8_t *copy = malloc(frame->size);
+    if (copy == NULL) abort();
+    memcpy(copy, frame->bytes, frame->size);
+    schedule(sim, (struct event){.at = sim->now + delay(sim),
+                                 .kind = EVENT_DELIVER,
+                                 .from = link->from,
+                                 .to = link->to,
+                                 .bytes = copy,
+                                 .size = frame->size});
+}
+
+/* Frames of a longer message are counted by both ends, which no transport but a broken one would repeat. */
+static bool comes_twice(struct netsim *sim, const struct net_frame *frame) {
+    struct frame f;
+    if (sim->config.twice_in == 0 || !frame_decode(frame->bytes, frame->size, &f)) return false;
+    return f.kind == FRAME_EAGER && rng_below(&sim->rng, sim->config.twice_in) == 0;
+}
+
 static void sim_frame_send(struct net *net, void *link_of, struct net_frame *frame) {
     struct sim_link *link = link_of;
     struct sim_end *from = link->from;
@@ -188,15 +208,8 @@ static void sim_frame_send(struct net *net, void *link_of, struct net_frame *fra
     bool dead = link->to->killed || link->to->net == NULL;
     pawl_code code = dead && coin(sim) ? PAWL_PEER_LOST : PAWL_OK;
     if (!dead && !from->killed) {
-        uint8_t *copy = malloc(frame->size);
-        if (copy == NULL) abort();
-        memcpy(copy, frame->bytes, frame->size);
-        schedule(sim, (struct event){.at = sim->now + delay(sim),
-                                     .kind = EVENT_DELIVER,
-                                     .from = from,
-                                     .to = link->to,
-                                     .bytes = copy,
-                                     .size = frame->size});
+        send_copy(sim, link, frame);
+        if (comes_twice(sim, frame)) send_copy(sim, link, frame);
     }
     if (code == PAWL_OK && coin(sim)) {
         net_frame_sent(net, frame, PAWL_OK);

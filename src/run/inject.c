@@ -14,7 +14,11 @@
 
 /* Beyond these a fault is a slip of the pen: eleven days, and a device that stands still. */
 #define SECONDS_MAX 1e6
-#define FACTOR_MAX  1e4
+
+/* Less than a nanosecond would be none, and none is for ever (store_fail). */
+#define SECONDS_MIN 1e-6
+
+#define FACTOR_MAX 1e4
 
 enum amount { AMOUNT_NONE, AMOUNT_SECONDS, AMOUNT_FACTOR, AMOUNT_ERRNO };
 
@@ -93,10 +97,9 @@ static pawl_code take_rank(const char **at, const struct form *form, const struc
 }
 
 static pawl_code take_seconds(const char **at, struct inject *out, struct pawl_error *e) {
-    if (!take_amount(at, &out->amount) || out->amount <= 0 || out->amount > SECONDS_MAX)
-        return error_set(e, PAWL_ARGUMENT, 0,
-                         "--inject %s: SECONDS is more than 0 and at most %.0f: expected %s", out->text,
-                         SECONDS_MAX, forms[out->kind].text);
+    if (!take_amount(at, &out->amount) || out->amount < SECONDS_MIN || out->amount > SECONDS_MAX)
+        return error_set(e, PAWL_ARGUMENT, 0, "--inject %s: SECONDS is %.6f to %.0f: expected %s", out->text,
+                         SECONDS_MIN, SECONDS_MAX, forms[out->kind].text);
     return PAWL_OK;
 }
 

@@ -171,7 +171,7 @@ const struct spec_field spec_fields[] = {
     REAL(failure, compile_s, "0", 0, SPEC_LIMIT_MAX_S, INPUT,
          "The same while it starts up or prepares to compute; 0: 60 times timeout_s."),
     REAL(failure, eval_s, "0", 0, SPEC_LIMIT_MAX_S, INPUT,
-         "The same while it evaluates; 0: 60 times timeout_s."),
+         "The same while it evaluates, which no engine does; 0: 60 times timeout_s."),
     REAL(failure, grace_s, "30", 0, 86400, INPUT,
          "Seconds from a notice (SIGTERM, drain) until the process must be gone."),
     WHOLE(SPEC_U32, failure, respawn, "0", 0, 1000000, INPUT, "Times that a lost worker is started again."),

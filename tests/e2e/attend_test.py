@@ -176,6 +176,18 @@ class Attend(RunCase):
         self.assertNotEqual(joined.wait(TIMEOUT), 0)
         self.assertEqual(got["failures"], 1)
 
+    def test_a_worker_that_dies_as_it_joins_costs_no_bits(self):
+        fault = "kill:1@4:prepare"
+        spec, folder = self.spec(steps=OPEN, clip="0")  # no step is undone: who joins has to prepare
+        run = self.start(spec, "--quiet", "--inject", "kill:1@3", "--inject", fault)
+        self.await_event(run, folder, "worker_lost")
+        joined = self.join(folder)
+        self.await_event(run, folder, "worker_exit", 2)
+        self.assertIn(fault, (folder / "injected").read_text().split())
+        got = self.end_and_compare(run, folder, clip="0")
+        self.assertNotEqual(joined.wait(TIMEOUT), 0)
+        self.assertEqual((got["failures"], got["joins"]), (2, 0))
+
     def test_what_joins_a_folder_without_a_run_is_told_so(self):
         for command in (["join"], ["stop"], ["status"], ["drain"]):
             arguments = [*command, self.root] + (["3"] if command == ["drain"] else [])
@@ -196,14 +208,28 @@ class Attend(RunCase):
         self.assertEqual((got["leaves"], got["failures"], got["iterations_redone"]), (1, 0, 0))
         self.assertEqual([(e["rank"], e.get("status")) for e in self.events(folder, "worker_exit")], [(1, 0)])
 
+    def test_a_drained_worker_that_dies_before_it_has_left_is_told(self):
+        spec, folder = self.spec(steps=OPEN, timeout=60)
+        run = self.start(spec, "--quiet")
+        self.await_step(run, folder, 2)
+        self.kill(folder, 1, signal.SIGSTOP)  # so it does not leave
+        drained = subprocess.Popen([PAWL, "drain", folder, "1"], stderr=subprocess.PIPE, text=True)
+        self.await_event(run, folder, "drain")
+        self.kill(folder, 1)
+        _, errors = drained.communicate(timeout=TIMEOUT)
+        self.assertEqual((drained.returncode, errors), (70, "pawl: error: worker 1 died before it left\n"))
+        got = self.end_and_compare(run, folder)
+        self.assertEqual((got["leaves"], got["failures"]), (0, 1))
+
     def test_sigterm_to_a_worker_is_a_leave(self):
         spec, folder = self.spec(steps=OPEN)
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 2)
+        os.kill(self.status(folder)["coordinator_pid"], signal.SIGTERM)  # a notice is not its to answer
         self.kill(folder, 2, signal.SIGTERM)
         self.await_event(run, folder, "left")
         got = self.end_and_compare(run, folder)
-        self.assertEqual((got["leaves"], got["failures"]), (1, 0))
+        self.assertEqual((got["leaves"], got["failures"], got["coordinator_restarts"]), (1, 0, 0))
 
     def test_a_notice_to_a_joined_worker_is_a_leave_and_its_command_ends_well(self):
         for notice in (signal.SIGTERM, signal.SIGUSR1):
@@ -291,17 +317,18 @@ class Attend(RunCase):
         self.go_on_and_compare(spec, folder)
 
     def test_a_notice_to_every_process_at_once_saves_and_ends(self):
-        for notice in (signal.SIGTERM, signal.SIGUSR1):
-            with self.subTest(notice.name):
-                self.notice_to_all(notice)
+        for notices in ((signal.SIGTERM,), (signal.SIGUSR1, signal.SIGTERM)):  # two within a second are one
+            with self.subTest(notices=notices):
+                self.notice_to_all(notices)
 
-    def notice_to_all(self, notice):
+    def notice_to_all(self, notices):
         spec, folder = self.spec(steps=100000)
         run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
         self.addCleanup(self.end, run)
         self.await_step(run, folder, 2)
-        os.killpg(run.pid, notice)
+        for notice in notices:
+            os.killpg(run.pid, notice)
         self.finish(run)
         got = self.report(folder)
         self.assertEqual(got["last_durable_step"], got["final_step"])
@@ -343,6 +370,14 @@ class Attend(RunCase):
         self.assertGreaterEqual(others.count("last instruction: "), 6)  # from outside, and their own word
         self.assertGreaterEqual(others.count("(main)"), 3)
         self.assertFalse((folder / ".stacks").exists())
+
+    def test_a_slow_worker_is_not_lost_but_planned_for(self):
+        spec, folder = self.spec(steps=OPEN, clip="0")
+        run = self.start(spec, "--quiet", "--set", "parallel.schedule=pawl", "--inject", "slow:2@3:20")
+        self.await_that(run, lambda: any(e["why"] == "better plan" for e in self.events(folder, "fence")))
+        got = self.end_and_compare(run, folder, clip="0")
+        self.assertGreater(got["replans"], 0)
+        self.assertEqual((got["failures"], got["leaves"]), (0, 0))
 
     def test_where_the_only_replica_of_a_stage_hangs_another_worker_is_started_in_its_place(self):
         shape = dict(pipelines=1, microbatches=6, timeout=1)
@@ -466,9 +501,13 @@ class Attend(RunCase):
 
     def test_where_too_few_are_left_for_every_stage_workers_are_started(self):
         spec, folder = self.spec(steps=OPEN, pipelines=1, microbatches=6, failure=", restarts: 1")
-        run = self.start(spec, "--quiet", "--inject", "kill:1@5")
-        self.await_event(run, folder, "restored")
-        self.await_step(run, folder, 10)
+        run = self.start(spec, "--quiet")
+        for times in range(1, 4):  # more than one return allows, but for the durable steps in between
+            there = self.await_that(run, lambda: [w for w in self.training(folder) if w["stage"] == 1])
+            os.kill(there[0]["pid"], signal.SIGKILL)
+            self.await_event(run, folder, "restored", times)
+            back = self.events(folder, "restored")[-1]["step"]
+            self.await_that(run, lambda: any(e["step"] > back for e in self.events(folder, "durable")))
         self.end_and_compare(run, folder, pipelines=1, microbatches=6)
 
     def exhaust_starts(self, spec, folder):
@@ -490,6 +529,7 @@ class Attend(RunCase):
         run = self.exhaust_starts(spec, folder)
         self.await_that(run, lambda: any(e["waits_for"] == "join" for e in self.events(folder, "need")))
         self.assertTrue(self.status(folder)["waiting"])
+        self.assertEqual(len(self.events(folder, "worker_started")), 2, "as many as one return begins with")
         joined = self.join(folder)
         self.await_step(run, folder, self.events(folder, "step")[-1]["step"] + 1)
         errors = self.end_and_compare(run, folder, **shape) and self.errors
@@ -510,10 +550,15 @@ class Attend(RunCase):
 
     def test_a_dead_worker_is_started_again_as_often_as_is_allowed(self):
         spec, folder = self.spec(steps=OPEN, failure=", respawn: 1")
-        run = self.start(spec, "--quiet", "--inject", "kill:1@5")
+        run = self.start(spec, "--quiet", "--inject", "kill:1@5", "--set", "parallel.pipelines_max=2")
         self.await_event(run, folder, "joined")
+        self.kill(folder, 1)
+        self.await_event(run, folder, "held_off")
+        joined = self.join(folder)  # into the place that nobody else is started in
+        self.await_event(run, folder, "joined", 2)
         got = self.end_and_compare(run, folder)
-        self.assertEqual((got["failures"], got["joins"]), (1, 1))
+        self.assertEqual(joined.wait(TIMEOUT), 0)
+        self.assertEqual((got["failures"], got["joins"]), (2, 2))
         self.assertEqual(len(self.events(folder, "worker_started")), 1)
 
     def test_a_worker_that_dies_soon_after_it_came_is_held_off_longer_each_time(self):

@@ -56,8 +56,13 @@ class Chaos(unittest.TestCase):
     def test_what_cannot_be_run_is_said_before_any_run(self):
         done = self.chaos("--runs", "1", "--set", "model.colour=3", expect=64)
         self.assertIn("colour", done.stderr)
-        done = self.chaos("--runs", "0", expect=64)
-        self.assertIn("--runs", done.stderr)
+        wrong = (("--runs", "0", "from 1 to 1000000"), ("--first", "-2", "from 0 to 1000000000"),
+                 ("--minutes", "1e9", "from 0.001 to 1000000"), ("--seed", "-1", "from 0"),
+                 ("--set", "failure.timeout_s=-1", "from 0.3"), ("again.yaml", "--keep", "give one spec"))
+        for option, value, words in wrong:
+            done = self.chaos(option, value, expect=64)
+            self.assertIn(value if option == "--set" else option, done.stderr)
+            self.assertIn(words, done.stderr)
         done = subprocess.run([PAWL, "chaos"], capture_output=True, text=True, timeout=TIMEOUT)
         self.assertEqual(done.returncode, 64)
         self.assertIn("spec", done.stderr)

@@ -60,6 +60,13 @@ class Faults(RunCase):
         report, *_ = self.inject("stop:1@5:20:reduce")
         self.assertEqual((self.noted, report["failures"]), (["stop:1@5:20:reduce"], 1))
 
+    def test_a_worker_dies_while_another_loss_is_dealt_with(self):
+        for faults in (("kill:1@3", "kill:3@3", "kill:5@3", "kill:0@3:load"),
+                       ("kill:1@2", "kill:3@3", "kill:0@3:fetch"), ("kill:1@2", "kill:3@3", "kill:5@3:give")):
+            with self.subTest(faults=faults):
+                self.inject(*faults, pipelines=3, microbatches=2, timeout=10)
+                self.assertEqual(sorted(self.noted), sorted(faults))
+
     def test_a_slow_worker_is_not_taken_for_dead(self):
         report, *_ = self.inject("slow:2@3:20")
         self.assertEqual((self.noted, report["failures"]), (["slow:2@3:20"], 0))

@@ -35,7 +35,7 @@ class Train(RunCase):
         self.assertEqual(want["failures"], 0)
         points = [p for p in fault_points() if p not in AT_CHANGES]
         self.assertGreaterEqual(len(points), 17)
-        missed = []
+        missed, kept = [], 0
         for rank in range(4):
             # All points for every rank in the long run; else every point once, and every rank at three.
             mine = points if LONG else [p for i, p in enumerate(points) if i % 4 == rank] + ["reduce", "step", "save-data"]
@@ -49,10 +49,12 @@ class Train(RunCase):
                     self.assertEqual(got["loss_last"], want["loss_last"])
                     wanted = 2 if other else 1
                     self.assertLessEqual(got["failures"], wanted)
+                    kept += got["contributions_kept"]
                     if got["failures"] < wanted:
                         missed.append(f"{rank}:{point}")
         # A save this small is one chunk and a run this short reuses few slots: tests/crash strikes at these two.
         self.assertEqual([m for m in missed if not m.endswith((":save-data", ":save-recycle"))], [])
+        self.assertGreater(kept, 0, "of no broken iteration anything was kept")
 
     def test_two_kills_in_different_stages_end_in_the_same_bits(self):
         want = self.reference(stages=4)
@@ -61,6 +63,33 @@ class Train(RunCase):
         got = self.report(folder)
         self.assertEqual(got["failures"], 2)
         self.assertEqual(got["weights_sha256"], want["weights_sha256"])
+
+    def test_a_stage_that_lost_two_gets_a_worker_of_another_one_with_a_copy_of_the_state(self):
+        want = self.reference()
+        spec, folder = self.spec(pipelines=3, microbatches=2)
+        self.run_pawl(spec, "--inject", "kill:1@2", "--inject", "kill:3@3")
+        self.assertEqual([p["moves"] for p in self.events(folder, "plan")], [0, 0, 1])
+        got = self.report(folder)
+        self.assertEqual((got["failures"], got["restores"]), (2, 0))
+        self.assertEqual(got["weights_sha256"], want["weights_sha256"])
+
+    def test_a_step_that_is_undone_leaves_the_bits_of_a_run_with_a_barrier(self):
+        spec, folder = self.spec(clip="1.18")
+        self.run_pawl(spec, "--set", "parallel.barrier=true")
+        want = self.report(folder)
+        self.assertEqual(want["iterations_undone"], 0)
+        told = {(e["step"], e["loss"], e["grad_norm"], e["verdict"]) for e in self.events(folder, "step")}
+        for faults in ((), ("kill:0@5:settle",), ("kill:0@5:reduce", "coord@5:coord-fence")):
+            with self.subTest(faults=faults):
+                spec, folder = self.spec(clip="1.18")
+                self.run_pawl(spec, *(word for fault in faults for word in ("--inject", fault)))
+                got = self.report(folder)
+                if len(faults) < 2:
+                    self.assertGreater(got["iterations_undone"], 0)
+                self.assertEqual(self.events(folder, "inject_missed"), [])
+                self.assertEqual({(e["step"], e["loss"], e["grad_norm"], e["verdict"])
+                                  for e in self.events(folder, "step")}, told)
+                self.assertEqual(got["weights_sha256"], want["weights_sha256"])
 
     def test_untied_and_unclipped_runs_survive_too(self):
         for tied, clip in (("false", "0"), ("true", "0"), ("false", "0.5")):

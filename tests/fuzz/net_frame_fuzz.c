@@ -35,7 +35,7 @@ static void arrive(struct net *net, const uint8_t *bytes, size_t size, uint8_t k
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    struct netsim *sim = netsim_new(1, (struct netsim_config){1, 5});
+    struct netsim *sim = netsim_new(1, (struct netsim_config){1, 5, 0});
     netsim_limit_frames(sim, 100);
     struct net *a = netsim_open(sim, NULL), *b = netsim_open(sim, NULL);
     size_t address_size;

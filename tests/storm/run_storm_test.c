@@ -1,13 +1,13 @@
 /* A whole cluster in one process from one seed: the real coordinator, conduct, planner, workers, executor,
- * reduction and checkpoint engine over a simulated network, disk, launcher and clock (storm_*.h). In the
- * first phase workers are killed (two at once, too), stopped, cut off, told to leave; others come, also to
- * new places; the coordinator is killed and replaced, or stopped; disks fail or are stuck, and the power
- * goes; some failures come in the middle of a fence, a plan, a search, a copy or a save. Then comes a quiet
- * phase in which the run must finish. Checked all the time: every final version of every chunk that anybody
- * holds has the bits of an undisturbed reference, no step announced as durable is ever lost, no contribution
- * counts twice, and none that somebody has who goes on is computed again. PAWL_STORM_SEEDS sets how many
- * seeds run (default 500), PAWL_STORM_SEED the first one (default: fresh); a failure prints the command that
- * repeats it. */
+ * reduction and checkpoint engine over a simulated network, disk, launcher and clock (storm_*.h). Messages
+ * between workers are late, overtake each other, and now and then come twice. In the first phase workers are
+ * killed (two at once, too), stopped, cut off, told to leave; others come, also to new places; the
+ * coordinator is killed and replaced, or stopped; disks fail or are stuck, and the power goes; some failures
+ * come in the middle of a fence, a plan, a search, a copy or a save. Then comes a quiet phase in which the
+ * run must finish. Checked all the time: every final version of every chunk that anybody holds has the bits
+ * of an undisturbed reference, no step announced as durable is ever lost, no contribution counts twice, and
+ * none that somebody has who goes on is computed again. PAWL_STORM_SEEDS sets how many seeds run (default
+ * 500), PAWL_STORM_SEED the first one (default: fresh); a failure prints the command that repeats it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,7 +104,8 @@ static char *make_data(void) {
 static void open_cluster(struct cluster *c, const char *data) {
     make_spec(c, data);
     reference_make(&c->reference, &c->spec);
-    c->netsim = netsim_new(c->seed, (struct netsim_config){.delay_ns_min = 1000, .delay_ns_max = 1000000});
+    c->netsim = netsim_new(
+        c->seed, (struct netsim_config){.delay_ns_min = 1000, .delay_ns_max = 1000000, .twice_in = 20});
     c->disk = storesim_new(c->seed);
     c->places = calloc(c->ranks, sizeof *c->places);
     for (uint32_t r = 0; r < c->ranks; r++)

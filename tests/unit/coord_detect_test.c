@@ -85,6 +85,22 @@ static void each_phase_of_work_has_its_own_limit(void **state) {
     assert_int_equal(killed_after(COORD_WORK_EVAL), 130);
 }
 
+static void a_phase_that_begins_has_all_of_its_limit(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    for (int second = 0; second < 105; second++) {
+        script_beat_at(&s, 1, 1, true, COORD_WORK_SAVE);
+        assert_string_equal(script_wait(&s, 1, 0xd, 0), "");
+    }
+    for (int second = 0; second < 19; second++) {
+        script_beat_at(&s, 1, 1, true, COORD_WORK_STEP);
+        assert_string_equal(script_wait(&s, 1, 0xd, 0), "");
+    }
+    assert_non_null(strstr(script_wait(&s, 1, 0xd, 0), "KILL[1] busy without progress for failure.stall_s"));
+    script_close(&s);
+}
+
 static void a_rank_at_a_long_phase_may_answer_the_fence_later(void **state) {
     (void)state;
     struct script s;
@@ -391,6 +407,22 @@ static void ticks_that_are_always_late_still_find_the_dead(void **state) {
     script_close(&s);
 }
 
+static void ticks_that_are_always_late_still_find_who_is_stuck(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s);
+    const char *said = "";
+    for (int i = 0; i < 6; i++) { /* five of them judge, the last one 24 s after it said that it is busy */
+        assert_string_equal(said, "");
+        s.now_ns += 6 * SECOND;
+        for (uint32_t rank = 0; rank < 4; rank++)
+            script_beat(&s, rank, 2 + (rank != 3) * (uint64_t)i, rank == 3);
+        said = script_tick(&s);
+    }
+    assert_non_null(strstr(said, "KILL[3] busy without progress"));
+    script_close(&s);
+}
+
 static void a_clock_that_jumps_back_is_ignored(void **state) {
     (void)state;
     struct script s;
@@ -410,6 +442,7 @@ int main(void) {
         cmocka_unit_test(silence_before_ready_is_no_fault),
         cmocka_unit_test(a_rank_that_waits_to_come_in_is_killed_for_silence_once_it_has_beaten),
         cmocka_unit_test(each_phase_of_work_has_its_own_limit),
+        cmocka_unit_test(a_phase_that_begins_has_all_of_its_limit),
         cmocka_unit_test(a_rank_at_a_long_phase_may_answer_the_fence_later),
         cmocka_unit_test(waiting_for_the_driver_is_nobodys_stall),
         cmocka_unit_test(a_busy_rank_without_progress_is_killed_after_stall_ns),
@@ -431,6 +464,7 @@ int main(void) {
         cmocka_unit_test(a_coordinator_that_was_stopped_itself_blames_nobody_at_first),
         cmocka_unit_test(a_beat_that_comes_first_after_the_gap_does_not_blame_the_others),
         cmocka_unit_test(ticks_that_are_always_late_still_find_the_dead),
+        cmocka_unit_test(ticks_that_are_always_late_still_find_who_is_stuck),
         cmocka_unit_test(a_clock_that_jumps_back_is_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -533,6 +533,22 @@ static void one_that_leaves_instead_of_filling_a_gap_is_asked_for_again(void **s
     script_close(&s);
 }
 
+static void one_that_dies_instead_of_filling_a_gap_is_asked_for_again(void **state) {
+    (void)state;
+    struct script s;
+    open_running(&s, 2, 2);
+    script_exit(&s, 1);
+    script_fenced(&s, 0, 0, -1);
+    script_found(&s, 0);
+    assert_string_equal(script_no_plan(&s), "NEED 1: too few");
+    script_started(&s, 1);
+    assert_string_equal(script_exit(&s, 1), "DIED[1] " DIED_OF_EXIT "; FENCE view=3");
+    assert_string_equal(script_fenced(&s, 0, 0, -1), "FIND view=3");
+    script_found(&s, 0);
+    assert_string_equal(script_no_plan(&s), "NEED 1: too few");
+    script_close(&s);
+}
+
 static void stopping_while_too_few_are_there_ends_at_the_durable_step(void **state) {
     (void)state;
     struct script s;
@@ -580,6 +596,7 @@ int main(void) {
         cmocka_unit_test(one_more_that_is_not_enough_does_not_begin_the_wait_anew),
         cmocka_unit_test(when_all_are_dead_new_ones_are_waited_for),
         cmocka_unit_test(one_that_leaves_instead_of_filling_a_gap_is_asked_for_again),
+        cmocka_unit_test(one_that_dies_instead_of_filling_a_gap_is_asked_for_again),
         cmocka_unit_test(stopping_while_too_few_are_there_ends_at_the_durable_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

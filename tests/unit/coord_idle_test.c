@@ -50,6 +50,8 @@ static void a_fence_for_another_reason_hears_no_accusations(void **state) {
     script_fenced(&s, 0, 0, -1);
     script_fenced(&s, 1, 0, -1);
     assert_string_equal(script_fenced(&s, 3, 0, -1), "PLAN view=3");
+    script_planned(&s);
+    assert_string_equal(script_wait(&s, 3, 0xb, 0), ""); /* nor do they count in the view that follows */
     script_close(&s);
 }
 

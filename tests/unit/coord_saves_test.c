@@ -311,6 +311,20 @@ static void a_stuck_last_save_is_waited_for_as_often_as_a_failed_one_is_tried(vo
     script_close(&s);
 }
 
+static void a_last_save_within_its_limit_is_no_idle_view(void **state) {
+    (void)state;
+    struct script s;
+    struct coord_config config = script_config(1, 1, 1);
+    config.save_ns = 200 * SECOND; /* longer than any phase may be without progress */
+    script_open(&s, config);
+    script_start(&s);
+    script_tick(&s);
+    script_iterate(&s, 0, 2.0);
+    assert_string_equal(script_wait(&s, 199, 1, 0), "");
+    assert_string_equal(script_wait(&s, 1, 1, 0), "LATE[0] v=1");
+    script_close(&s);
+}
+
 static void a_stuck_last_save_that_is_written_in_time_after_all_counts(void **state) {
     (void)state;
     struct script s;
@@ -344,6 +358,31 @@ static void a_return_ends_all_saves_and_a_later_answer_does_not_count(void **sta
     s.own[2] = 1;
     assert_string_equal(script_planned(&s), "RESTORED v=0 from 1; GO view=2 v=0 restore optimistic shift=0");
     assert_string_equal(strstr(script_iterate(&s, 0, 2.0), "SAVE"), "SAVE[0 2] v=1 0/1");
+    script_saved(&s, 0, 1, 0, 1, true);
+    assert_string_equal(script_saved(&s, 2, 1, 0, 1, true), "DURABLE v=1; DURABLE_AT v=1");
+    script_close(&s);
+}
+
+static void a_durable_step_that_is_found_damaged_is_made_durable_again(void **state) {
+    (void)state;
+    struct script s;
+    uint64_t durable = 0;
+    struct coord_config config = script_config(3, 2, 9);
+    config.save_every = 1;
+    script_open(&s, config);
+    script_start(&s);
+    script_iterate(&s, 0, 2.0);
+    script_saved(&s, 1, 1, 0, 1, true);
+    script_saved(&s, 0, 1, 0, 2, true);
+    assert_string_equal(script_saved(&s, 2, 1, 1, 2, true), "DURABLE v=1; DURABLE_AT v=1");
+    script_exit(&s, 1); /* chunk 1 had no other */
+    script_fenced(&s, 0, 1, -1);
+    script_fenced(&s, 2, 1, -1);
+    script_found(&s, 0);
+    s.own[2] = 1;
+    assert_string_equal(script_planned(&s), "RESTORED v=0 from 1; GO view=2 v=0 restore optimistic shift=0");
+    assert_false(coord_durable(s.c, &durable));
+    script_iterate(&s, 0, 2.0);
     script_saved(&s, 0, 1, 0, 1, true);
     assert_string_equal(script_saved(&s, 2, 1, 0, 1, true), "DURABLE v=1; DURABLE_AT v=1");
     script_close(&s);
@@ -418,8 +457,10 @@ int main(void) {
         cmocka_unit_test(stopping_after_the_last_decision_changes_nothing),
         cmocka_unit_test(a_part_that_takes_too_long_fails_its_save_and_kills_nobody),
         cmocka_unit_test(a_stuck_last_save_is_waited_for_as_often_as_a_failed_one_is_tried),
+        cmocka_unit_test(a_last_save_within_its_limit_is_no_idle_view),
         cmocka_unit_test(a_stuck_last_save_that_is_written_in_time_after_all_counts),
         cmocka_unit_test(a_return_ends_all_saves_and_a_later_answer_does_not_count),
+        cmocka_unit_test(a_durable_step_that_is_found_damaged_is_made_durable_again),
         cmocka_unit_test(only_the_owners_of_a_chunk_save_it_and_helpers_do_not),
         cmocka_unit_test(stopping_in_a_return_ends_at_the_step_that_was_found),
         cmocka_unit_test(stopping_before_anything_was_saved_makes_one_version),

@@ -172,6 +172,34 @@ static void nothing_reaches_a_killed_endpoint(void **state) {
     world_close(w);
 }
 
+static void a_message_that_comes_twice_ends_one_receive_and_the_fence_drops_the_other(void **state) {
+    (void)state;
+    struct netsim *sim = netsim_new(1, (struct netsim_config){1, 1000, 1});
+    struct pawl_error e;
+    struct net *a = netsim_open(sim, &e), *b = netsim_open(sim, &e);
+    size_t size;
+    uint8_t in[COUNT], out[COUNT];
+    uint32_t ended = 0, found = 0;
+    const void *address = net_address(b, &size);
+    assert_int_equal(net_connect(a, 1, address, size, &e), PAWL_OK);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        out[i] = (uint8_t)(i + 1);
+        if (i % 2 == 0) assert_int_equal(net_recv(b, tag_of(1, i), &in[i], 1, i, &e), PAWL_OK);
+        assert_int_equal(net_send(a, 1, tag_of(1, i), &out[i], 1, i, &e), PAWL_OK);
+    }
+    while (netsim_advance(sim, 1000000) != INT64_MAX) {
+    }
+    for (uint32_t i = 1; i < COUNT; i += 2)
+        assert_int_equal(net_recv(b, tag_of(1, i), &in[i], 1, i, &e), PAWL_OK);
+    for (struct net_completion done; net_poll(b, &done, 1) == 1; ended++) found |= 1u << (done.cookie % 32);
+    assert_int_equal(ended, COUNT);
+    assert_int_equal(found, UINT32_MAX);
+    assert_memory_equal(in, out, sizeof in);
+    net_fence(b, 2);
+    assert_int_equal(b->counters.stale_dropped, COUNT);
+    netsim_free(sim);
+}
+
 static void it_cannot_be_slept_on(void **state) {
     (void)state;
     struct world *w = world_open(WORLD_SIM, 6);
@@ -181,7 +209,7 @@ static void it_cannot_be_slept_on(void **state) {
 
 static void freeing_the_simulation_closes_what_is_open(void **state) {
     (void)state;
-    struct netsim *sim = netsim_new(1, (struct netsim_config){1, 9});
+    struct netsim *sim = netsim_new(1, (struct netsim_config){1, 9, 0});
     struct pawl_error e;
     struct net *a = netsim_open(sim, &e), *b = netsim_open(sim, &e);
     size_t size;
@@ -203,6 +231,7 @@ int main(void) {
         cmocka_unit_test(a_death_is_seen_or_not_and_its_last_words_arrive_or_not),
         cmocka_unit_test(a_silent_end_learns_of_a_death_afterwards),
         cmocka_unit_test(nothing_reaches_a_killed_endpoint),
+        cmocka_unit_test(a_message_that_comes_twice_ends_one_receive_and_the_fence_drops_the_other),
         cmocka_unit_test(it_cannot_be_slept_on),
         cmocka_unit_test(freeing_the_simulation_closes_what_is_open),
     };

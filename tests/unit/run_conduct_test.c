@@ -242,6 +242,42 @@ static void what_survivors_have_done_counts_and_the_rest_is_told_to_be_redone(vo
     world_end(&w);
 }
 
+/* What the dead had to do in the plan that is used, but for what was done before it. */
+static uint32_t to_do(const struct world *w, uint32_t rank, uint32_t *position) {
+    const struct ir_plan *plan = w->go.plan;
+    uint32_t role = 0, count = 0;
+    while (w->go.rank_of_role[role] != rank) role++;
+    *position = plan->workers[role].count;
+    for (uint32_t i = 0; i < *position; i++) {
+        const struct ir_instruction *in = &plan->workers[role].instructions[i];
+        uint64_t m = (uint64_t)in->home * plan->microbatches + in->microbatch;
+        count += (in->op == IR_W || in->op == IR_B) && (w->go.done[in->chunk] >> m & 1) == 0;
+    }
+    return count;
+}
+
+static void what_was_done_before_the_plan_of_the_dead_is_not_told_to_be_redone_by_it(void **state) {
+    (void)state;
+    struct world w;
+    uint32_t position;
+    world_start(&w);
+    uint32_t left = holder(&w, 0, UINT32_MAX), dead = holder(&w, 0, left);
+    uint32_t a = holder(&w, 1, UINT32_MAX), b = holder(&w, 1, a);
+    conduct_exit(w.conduct, dead, ++w.now_ns);
+    answer(&w, left, (struct answer){.chunk = 0, .bits = 0x3f});
+    answer(&w, a, (struct answer){.chunk = 1, .bits = 0x0f});
+    answer(&w, b, (struct answer){.chunk = 1, .bits = 0x70});
+    uint32_t redone = to_do(&w, b, &position);
+    assert_in_range(redone, 1, 3); /* of eight: the last of chunk 1, two of chunk 0 if it helps there */
+    say(&w, b, (struct message){.kind = MESSAGE_BEAT, .at = {.position = position, .op = IR_R}});
+    conduct_exit(w.conduct, b, ++w.now_ns);
+    answer(&w, left, (struct answer){.chunk = 0, .bits = 0x3f});
+    answer(&w, a, (struct answer){.chunk = 1, .bits = 0x0f});
+    assert_int_equal(w.salvage.kept, 10);
+    assert_int_equal(w.salvage.redone, redone);
+    world_end(&w);
+}
+
 static void a_contribution_claimed_twice_costs_all_work_and_no_bits(void **state) {
     (void)state;
     struct world w;
@@ -436,6 +472,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_start_loads_everything_and_introduces_everybody),
         cmocka_unit_test(what_survivors_have_done_counts_and_the_rest_is_told_to_be_redone),
+        cmocka_unit_test(what_was_done_before_the_plan_of_the_dead_is_not_told_to_be_redone_by_it),
         cmocka_unit_test(a_contribution_claimed_twice_costs_all_work_and_no_bits),
         cmocka_unit_test(a_chunk_whose_gradient_is_held_needs_nothing_more),
         cmocka_unit_test(at_the_end_a_gradient_that_is_dropped_does_not_count_as_done),

@@ -46,6 +46,8 @@ struct player { /* one role being played */
     struct world_rank *rank;
     struct holding *holdings[CHUNKS_MAX];
     uint32_t count;
+    uint64_t peak; /* micro-batches that the plan has it store at most */
+    bool whole;    /* nothing is done of it yet */
     bool ended;
 };
 
@@ -61,6 +63,8 @@ static struct player *begin(struct world *w, const struct cast *c, const uint8_t
         if (p->ended) continue;
         p->rank = &w->rank[c->rank_of_role[role]];
         p->rank->device.microbatches_max = (uint32_t)peak[role];
+        p->peak = peak[role];
+        p->whole = done == NULL;
         const struct ir_worker *worker = &c->plan->workers[role];
         for (uint32_t i = 0; i < worker->hold_count; i++) {
             struct holding *h = p->rank->holdings[worker->holds[i]];
@@ -103,11 +107,19 @@ static bool play(struct world *w, struct rng_stream *rng, struct player *players
     return true;
 }
 
-/* As a fence: whoever is no player any more, or is not one for the chunk, loses what he had. */
+/* As a fence: whoever is no player any more, or is not one for the chunk, loses what he had. What each stored
+ * was measured as the plan has it. */
 static void end(struct world *w, struct player *players, uint32_t roles, uint64_t view) {
     world_fence(w, view);
-    for (uint32_t r = 0; r < roles; r++)
-        if (players[r].rank != NULL) exec_close(&players[r].exec);
+    for (uint32_t r = 0; r < roles; r++) {
+        struct player *p = &players[r];
+        if (p->rank == NULL) continue;
+        if (p->whole && p->ended)
+            assert_int_equal(p->exec.peak, p->peak);
+        else
+            assert_in_range(p->exec.peak, 0, p->peak);
+        exec_close(&p->exec);
+    }
     free(players);
 }
 

@@ -48,6 +48,21 @@ static void an_undone_step_leaves_no_trace(void **state) {
     world_close(&b.w);
 }
 
+static void a_clipped_step_is_that_of_the_gradient_times_the_factor(void **state) {
+    (void)state;
+    struct fixture clipped, small;
+    open_fixture(&clipped);
+    open_fixture(&small);
+    give_grad(clipped.h, 0.5f);
+    give_grad(small.h, 0.125f);
+    WORLD_OK(holding_settle(clipped.h, &adamw, COORD_CLIP, 0.25f, world_e));
+    WORLD_OK(holding_settle(small.h, &adamw, COORD_ACCEPT, 0.75f, world_e)); /* which asks for no factor */
+    assert_memory_equal(clipped.h->base->params, small.h->base->params, sizeof small.first);
+    assert_memory_equal(clipped.h->base->exp_avg, small.h->base->exp_avg, sizeof small.first);
+    world_close(&clipped.w);
+    world_close(&small.w);
+}
+
 static void a_step_that_was_taken_ahead_is_the_one_that_is_accepted(void **state) {
     (void)state;
     struct fixture ahead, after;
@@ -162,6 +177,7 @@ static void a_sum_that_lacks_a_contribution_is_not_reported(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_undone_step_leaves_no_trace),
+        cmocka_unit_test(a_clipped_step_is_that_of_the_gradient_times_the_factor),
         cmocka_unit_test(a_step_that_was_taken_ahead_is_the_one_that_is_accepted),
         cmocka_unit_test(what_cannot_have_been_decided_is_refused),
         cmocka_unit_test(a_skipped_iteration_changes_nothing_but_the_number),

@@ -172,7 +172,7 @@ struct wire {
 
 static void open_wire(struct wire *w) {
     size_t size;
-    *w = (struct wire){.sim = netsim_new(1, (struct netsim_config){1, 2})};
+    *w = (struct wire){.sim = netsim_new(1, (struct netsim_config){1, 2, 0})};
     w->from = netsim_open(w->sim, NULL);
     w->to = netsim_open(w->sim, NULL);
     assert_true(w->from != NULL && w->to != NULL);

@@ -135,6 +135,7 @@ static void everything_else_is_refused_and_named(void **state) {
         {"disk:1@1:", "ERRNO"},
         {"disk:1@1:ENOTHING", "ENOTHING"},
         {"disk:1@1:EIO:0", "SECONDS"},
+        {"disk:1@1:EIO:0.0000000001", "0.000001 to 1000000"}, /* no nanosecond, which would be for ever */
         {"disk:1@1:5", "ERRNO"},
         {"coord:1@1", "coord@STEP"},
         {"coord@1:forward", "there are coord-fence"},

@@ -226,7 +226,7 @@ static void deal(struct node *nodes, const struct layout *l, const struct outcom
 /* want null: the outcome is taken into `out`. */
 static void run_case(uint64_t seed, const struct layout *l, const struct outcome *want, struct outcome *out) {
     struct rng_stream rng = {seed};
-    struct netsim *sim = netsim_new(seed ^ arrival, (struct netsim_config){1, 1000});
+    struct netsim *sim = netsim_new(seed ^ arrival, (struct netsim_config){1, 1000, 16});
     struct node *nodes = calloc(l->ranks, sizeof *nodes);
     for (uint32_t r = 0; r < l->ranks; r++) node_open(&nodes[r], sim, l->ranks, r);
     introduce(nodes, l->ranks);
@@ -304,7 +304,7 @@ static void the_tied_embedding_sums_both_ends_and_the_middle_chunk_is_left_alone
     (void)state;
     struct outcome got = plain_outcome();
     assert_memory_equal(got.grad[0] + WTE_FIRST, got.grad[2] + WTE_LAST, WTE_COUNT * sizeof(float));
-    struct netsim *sim = netsim_new(1, (struct netsim_config){1, 1});
+    struct netsim *sim = netsim_new(1, (struct netsim_config){1, 1, 0});
     struct node alone;
     node_open(&alone, sim, 1, 0);
     for (uint32_t c = 0; c < CHUNKS; c++)
@@ -346,7 +346,7 @@ static void float_sums_do_not_depend_on_what_arrives_first(void **state) {
 
 static void a_float_sum_that_is_not_finite_is_counted_and_its_gradient_cleared(void **state) {
     (void)state;
-    struct netsim *sim = netsim_new(1, (struct netsim_config){1, 1});
+    struct netsim *sim = netsim_new(1, (struct netsim_config){1, 1, 0});
     struct node n;
     node_open(&n, sim, 1, 0);
     struct layout all = {.ranks = 1, .held = {{true, true, true}}};

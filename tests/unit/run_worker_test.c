@@ -46,6 +46,7 @@ struct script {
     uint32_t chunks;
     int64_t now_ns;
     uint64_t view;
+    struct message beat; /* of rank 0 as it opened what to load from */
 };
 
 static pawl_code open_own(void *context, const struct spec *spec, uint32_t rank, struct store **out,
@@ -60,10 +61,11 @@ static pawl_code open_own(void *context, const struct spec *spec, uint32_t rank,
 
 static pawl_code open_all(void *context, const struct spec *spec, struct store ***out, uint32_t *count,
                           struct pawl_error *e) {
-    (void)context;
+    struct script *s = context;
     (void)spec;
     *out = NULL;
     *count = 0;
+    worker_beat(s->sides[0].worker, &s->beat);
     return error_set(e, PAWL_NOT_FOUND, 0, "nothing is to be loaded in this test");
 }
 
@@ -159,7 +161,7 @@ static void introduce(struct script *s) {
 
 static struct script script_open(uint32_t chunks) {
     return (struct script){
-        .sim = netsim_new(1, (struct netsim_config){1, 1000}), .disk = storesim_new(1), .chunks = chunks};
+        .sim = netsim_new(1, (struct netsim_config){1, 1000, 0}), .disk = storesim_new(1), .chunks = chunks};
 }
 
 static void begin(struct script *s, uint32_t workers) {
@@ -485,6 +487,23 @@ static void a_go_that_cannot_be_is_refused(void **state) {
     refuse(ALONE, COORD_KEEP_WORK, "go to version 0: chunk 0 has no sums to keep (version 0, sums of 1)");
 }
 
+static void while_it_loads_its_beats_say_so(void **state) {
+    (void)state;
+    struct script s = script_open(1);
+    s.beat.work = COORD_WORK_COUNT;
+    begin(&s, 1);
+    fence(&s);
+    struct go g = make_go(&s, ALONE, false);
+    g.restore = true;
+    g.resume_incarnation = 1;
+    g.version = 4;
+    flag_all(&g, COORD_LOAD);
+    send_go(&s, &g);
+    assert_int_equal(s.beat.work, COORD_WORK_LOAD);
+    assert_int_equal(s.sides[0].error.code, PAWL_NOT_FOUND);
+    script_close(&s);
+}
+
 static void it_leaves_when_its_save_has_ended(void **state) {
     (void)state;
     struct script s = script_open(1);
@@ -511,6 +530,7 @@ int main(void) {
         cmocka_unit_test(a_part_of_a_version_that_is_gone_is_answered_as_such),
         cmocka_unit_test(what_was_meant_for_the_process_before_it_is_ignored),
         cmocka_unit_test(a_go_that_cannot_be_is_refused),
+        cmocka_unit_test(while_it_loads_its_beats_say_so),
         cmocka_unit_test(it_leaves_when_its_save_has_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ static inline struct holding *world_holding(struct world *w, struct world_rank *
 
 static inline struct world world_open(uint64_t seed, uint32_t ranks, uint32_t chunks,
                                       uint64_t contributions) {
-    struct world w = {.sim = netsim_new(seed, (struct netsim_config){1, 1000}),
+    struct world w = {.sim = netsim_new(seed, (struct netsim_config){1, 1000, 16}),
                       .ranks = ranks,
                       .chunks = chunks,
                       .contributions = contributions,
