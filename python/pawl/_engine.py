@@ -171,6 +171,10 @@ class Engine:
     def optimizer(self, context: Any, out: Any) -> None:
         out[0] = CEngineOptimizer(**self.model().numbers._asdict())
 
+    def samples(self, context: Any, out: Any) -> None:
+        self.model()
+        out[0] = self._samples.size
+
     def stage_open(self, context: Any, index: int, out: Any) -> None:
         model = self.model()
         if index >= len(model.plans):
