@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import importlib.util
 import io
 import os
@@ -19,6 +20,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: this Python has no torch")
@@ -510,8 +512,14 @@ class MigrateDcpTest(unittest.TestCase):
 
     def test_no_room_for_the_scratch_file_is_an_error(self) -> None:
         self.small()
-        with self.assertRaisesRegex(errors.NotFound, "no room for 256 bytes"):
-            migrate.import_dcp(self.at / "dcp", self.at / "no" / "run", step=1)
+        for number, kind in ((errno.ENOSPC, errors.NoSpace), (errno.EDQUOT, errors.NoSpace),
+                             (errno.EFBIG, errors.Io)):
+            full = OSError(number, os.strerror(number))
+            with mock.patch("os.posix_fallocate", side_effect=full), \
+                    self.assertRaisesRegex(kind, f"{self.at}: no room for 256 bytes .*{full.strerror}") as no:
+                migrate.import_dcp(self.at / "dcp", self.at / "no" / "run", step=1)
+            self.assertEqual(no.exception.os_errno, number)
+            self.assertFalse((self.at / "no").exists())
 
 
 class Marker:
