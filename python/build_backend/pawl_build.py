@@ -1,7 +1,7 @@
 """Builds the wheel of pawl (PEP 517): the modules of python/pawl and the C library that they load.
 
-The library comes from the source tree around this folder. Where that has been built (the folder `build`), what
-is out of date is built there, and libpawl_train.so, for pipelines, is packed as well; else scripts/build
+The library comes from the source tree around this folder. Where that has been built (the folder `build`),
+what is out of date is built there, and libpawl_train.so, for pipelines, is packed as well; else scripts/build
 builds the one library aside. PAWL_LIBRARY and PAWL_LIBRARY_TRAIN name files to be packed instead. Standard
 library only. The wheel is for this processor and system, and for every Python 3 that the modules run on.
 Fails with what the compiler said. Tested in tests/python/install_test.py.

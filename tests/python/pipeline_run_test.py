@@ -125,7 +125,7 @@ class Torch(RunCase):  # type: ignore[misc]
         self.assertEqual((report["failures"], report["leaves"], report["coordinator_restarts"]), (1, 1, 1))
         self.check(folder)
 
-    def test_everything_killed_and_started_again_changes_no_bit_and_another_model_or_data_is_foreign(self) -> None:
+    def test_all_killed_and_started_again_changes_no_bit_and_other_models_or_data_are_foreign(self) -> None:
         spec, folder = self.spec()
         done = subprocess.run(
             [PAWL, "train", spec, "--quiet", "--inject", "kill:launcher@8"],
