@@ -281,7 +281,8 @@ pawl_code pawl_ckpt_reader_pass_over(struct pawl_ckpt_reader *r, uint32_t index,
 uint32_t pawl_ckpt_reader_tensor_count(const struct pawl_ckpt_reader *r, uint32_t index);
 struct pawl_tensor pawl_ckpt_reader_tensor(const struct pawl_ckpt_reader *r, uint32_t index, uint32_t tensor);
 /* Slices (whole tensors, or any box of them) into tensors[i].data, verified; type and shape must match what
- * is stored. However they were saved: any number of ranks, any cut. Reads only what it needs. */
+ * is stored. However they were saved: any number of ranks, any cut. Reads only what it needs. On an error some
+ * of them may have been written to, also with bytes that do not match their checksums. */
 pawl_code pawl_ckpt_reader_read(struct pawl_ckpt_reader *r, uint32_t index, const struct pawl_tensor *tensors,
                                 uint32_t count, struct pawl_error *e);
 /* One tensor into fresh memory, for free(). */

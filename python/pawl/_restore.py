@@ -265,10 +265,14 @@ def _parse(path: str, blob: bytes) -> dict[str, Any]:
 
 def _likes(parameters: list[tuple[str, torch.Tensor]], key: str, stored: Stored) -> dict[str, torch.Tensor]:
     """Optimizer state by its stored name: the parameter whose cut it shares."""
+    prefixes = {f"{key}/{name}": parameter for name, parameter in parameters}
     out = {}
-    for name, parameter in parameters:
-        prefix = f"{key}/{name}/"
-        out.update({full: parameter for full in stored if full.startswith(prefix)})
+    for full in stored:
+        cut = full.rfind("/")
+        while cut > 0 and full[:cut] not in prefixes:
+            cut = full.rfind("/", 0, cut)
+        if cut > 0:
+            out[full] = prefixes[full[:cut]]
     return out
 
 

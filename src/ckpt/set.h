@@ -47,7 +47,8 @@ struct set_line { /* a chunk on its way, or kept for what else is in it */
     uint8_t *data;        /* owned, aligned */
     size_t room;
     uint8_t *target; /* where the chunk goes: data, or the caller's buffer */
-    bool cached;     /* came from the system's page cache: if it does not match, the device has the word */
+    bool cached;     /* comes from the system's page cache: if it does not match, the device has the word */
+    bool streamed;   /* is read by whoever verifies it, a piece at a time, and handed out as it is read */
     size_t job;      /* place of its first use in the fetch */
     uint32_t copies; /* into other kinds of memory, under way */
     pawl_code code;  /* of reading */

@@ -4,12 +4,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/hash.h"
 #include "ckpt/set_fetch.h"
 
 /* Copies into other kinds of memory under way at once. */
 #define COPIES_MAX 64u
 /* Less is not worth a system call. */
 #define POPULATE_BYTES_MIN ((uint64_t)64 << 10)
+/* Of a chunk that is streamed: what is read, summed and handed out together stays in a processor's own cache.
+ */
+#define STREAM_BYTES ((uint64_t)256 << 10)
 
 /* ---- uses of a chunk ---- */
 
@@ -137,31 +141,38 @@ struct part { /* of a piece, in one chunk */
     uint64_t bytes;
 };
 
+struct span { /* bytes of a slot's data that are in memory */
+    uint64_t begin, end;
+    const uint8_t *bytes;
+};
+
 struct parts {
     struct box_runs runs;
     uint64_t next;
-    const struct slot_chunk *chunk;
-    const struct set_line *line;
+    struct span span;
     uint8_t *data; /* of what is wanted */
 };
 
-static struct parts parts_of(const struct set_call *call, const struct set_line *l, uint32_t piece) {
+static struct span span_of(const struct set_call *call, const struct set_line *l) {
     const struct slot_chunk *chunk = &call->set->parts[l->part].info.chunks[l->chunk];
-    struct parts p = {.chunk = chunk, .line = l, .data = call->wants[call->pieces[piece].want].tensor->data};
+    return (struct span){chunk->offset, chunk->offset + chunk->bytes, l->data};
+}
+
+static struct parts parts_of(const struct set_call *call, struct span span, uint32_t piece) {
+    struct parts p = {.span = span, .data = call->wants[call->pieces[piece].want].tensor->data};
     set_piece_runs(call, piece, &p.runs);
-    p.next = box_runs_after(&p.runs, chunk->offset);
+    p.next = box_runs_after(&p.runs, span.begin);
     return p;
 }
 
 static bool parts_next(struct parts *p, struct part *out) {
-    uint64_t end = p->chunk->offset + p->chunk->bytes, from, to;
+    uint64_t begin = p->span.begin, end = p->span.end, from, to;
     if (p->next >= p->runs.count) return false;
     box_runs_at(&p->runs, p->next++, &from, &to);
     if (from >= end) return false;
-    uint64_t first = from > p->chunk->offset ? from : p->chunk->offset;
+    uint64_t first = from > begin ? from : begin;
     uint64_t stop_at = from + p->runs.bytes < end ? from + p->runs.bytes : end;
-    *out = (struct part){p->data + to + (first - from), p->line->data + (first - p->chunk->offset),
-                         stop_at - first};
+    *out = (struct part){p->data + to + (first - from), p->span.bytes + (first - begin), stop_at - first};
     return true;
 }
 
@@ -171,37 +182,80 @@ static const struct pawl_memory *memory_of(const struct set_call *call, uint32_t
 
 /* Pages that were never touched come one by one, each by an interrupt, unless they are asked for together.
  * Only a hint: older kernels do not know it, and pages that are there cost nothing. */
-static void populate(const struct part *p) {
+static void populate(const uint8_t *target, uint64_t bytes) {
 #ifdef MADV_POPULATE_WRITE
-    uintptr_t begin = (uintptr_t)p->target & ~(uintptr_t)(STORE_BLOCK - 1),
-              end = (uintptr_t)p->target + p->bytes;
-    if (p->bytes >= POPULATE_BYTES_MIN) (void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
+    uintptr_t begin = (uintptr_t)target & ~(uintptr_t)(STORE_BLOCK - 1), end = (uintptr_t)target + bytes;
+    if (bytes >= POPULATE_BYTES_MIN) (void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
 #else
-    (void)p;
+    (void)target;
+    (void)bytes;
 #endif
 }
 
-bool fetch_deliver_plain(const struct set_call *call, const struct set_line *l) {
-    size_t end = fetch_uses_end(call, l->job);
-    for (size_t i = l->job; i < end; i++) {
-        uint32_t piece = call->uses[i].piece;
-        if (piece != SET_NO_PIECE && memory_of(call, piece) != NULL) return false;
-    }
-    for (size_t i = l->job; i < end; i++) {
+bool fetch_is_plain(const struct set_call *call, size_t first) {
+    for (size_t i = first, end = fetch_uses_end(call, first); i < end; i++)
+        if (call->uses[i].piece != SET_NO_PIECE && memory_of(call, call->uses[i].piece) != NULL) return false;
+    return true;
+}
+
+/* What is wanted of the span, of the uses [first, end) of its chunk. */
+static void copy_plain(const struct set_call *call, size_t first, size_t end, struct span span) {
+    for (size_t i = first; i < end && call->uses[i].at < span.end; i++) {
         if (call->uses[i].piece == SET_NO_PIECE) continue;
-        struct parts parts = parts_of(call, l, call->uses[i].piece);
+        struct parts parts = parts_of(call, span, call->uses[i].piece);
         for (struct part p; parts_next(&parts, &p);) {
-            populate(&p);
+            populate(p.target, p.bytes);
             memcpy(p.target, p.source, p.bytes);
         }
     }
+}
+
+bool fetch_deliver_plain(const struct set_call *call, const struct set_line *l) {
+    if (!fetch_is_plain(call, l->job)) return false;
+    copy_plain(call, l->job, fetch_uses_end(call, l->job), span_of(call, l));
     return true;
+}
+
+/* The place for the whole span where it goes to one as it is; null: it goes to several, or in parts. */
+static uint8_t *whole_target(const struct set_call *call, size_t first, size_t end, struct span span) {
+    uint8_t *target = NULL;
+    for (size_t i = first; i < end && call->uses[i].at < span.end; i++) {
+        struct parts parts = parts_of(call, span, call->uses[i].piece);
+        struct part p;
+        if (!parts_next(&parts, &p)) continue;
+        if (target != NULL || p.bytes < span.end - span.begin) return NULL;
+        target = p.target;
+    }
+    return target;
+}
+
+bool fetch_stream(const struct set_call *call, const struct set_line *l) {
+    const struct set_part *part = &call->set->parts[l->part];
+    const struct slot_chunk *chunk = &part->info.chunks[l->chunk];
+    size_t end = fetch_uses_end(call, l->job);
+    bool own = l->target == l->data;
+    struct hash_stream hash;
+    hash_stream_begin(&hash);
+    for (uint64_t at = 0, bytes; at < chunk->bytes; at += bytes) {
+        bytes = chunk->bytes - at < STREAM_BYTES ? chunk->bytes - at : STREAM_BYTES;
+        struct span span = {chunk->offset + at, chunk->offset + at + bytes, l->data};
+        uint8_t *place = own ? whole_target(call, l->job, end, span) : l->target + at;
+        uint8_t *to = place != NULL ? place : l->data;
+        if (place != NULL) populate(place, bytes);
+        if (!store_read_cached(part->file, part->info.header.data_offset + span.begin, to, bytes))
+            return false;
+        hash_stream_add(&hash, to, bytes);
+        if (place == NULL) copy_plain(call, l->job, end, span);
+    }
+    uint8_t sum[SLOT_SUM_BYTES];
+    hash_stream_end(&hash, sum);
+    return memcmp(sum, part->info.sums + l->chunk * SLOT_SUM_BYTES, sizeof sum) == 0;
 }
 
 /* The bytes of one piece that are in a verified chunk. */
 static void deliver(struct fetch *f, struct set_line *l, uint32_t piece) {
     const struct pawl_memory *memory = memory_of(f->call, piece);
-    struct parts parts = parts_of(f->call, l, piece);
+    struct parts parts = parts_of(f->call, span_of(f->call, l), piece);
     for (struct part p; f->code == PAWL_OK && parts_next(&parts, &p);)
         if (memory == NULL)
             memcpy(p.target, p.source, p.bytes);

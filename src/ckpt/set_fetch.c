@@ -1,11 +1,12 @@
-/* Chunks from the devices to where they are wanted, every one verified before any of it is handed out.
+/* Chunks from the devices to where they are wanted: a call succeeds once every one of them was verified.
  *
  * Chunks are read whole, in the order in which they lie in the files, several at once and from all stores at
  * the same time: straight into the caller's memory where a chunk goes there as one aligned piece, else into a
  * line, from which its bytes are copied. Lines are bounded in number and memory; verified ones are kept for
  * calls to come. Memory of another kind is filled by its own copies, from lines. A damaged chunk is listed as
- * a problem and replaced from other sources; see set_cover.c. What the page cache has is taken from there,
- * but the device has the last word: a cached chunk that does not match is read again. */
+ * a problem and replaced from other sources; see set_cover.c. What the page cache has is taken from there, in
+ * large reads by the threads that verify, a piece at a time and straight to where it goes; but the device has
+ * the last word: a cached chunk that does not match is read again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +138,7 @@ static void to_device(struct fetch *f, struct set_line *l) {
     const struct set_part *part = &f->set->parts[l->part];
     const struct slot_chunk *chunk = &part->info.chunks[l->chunk];
     struct set_store *s = &f->set->stores[part->store_index];
-    l->cached = false;
+    l->cached = l->streamed = false;
     l->state = LINE_READING;
     pawl_code code = store_read(part->file, part->info.header.data_offset + chunk->offset, l->target,
                                 chunk->bytes, (uint64_t)(l - f->set->lines), &f->error);
@@ -154,11 +155,13 @@ static void to_device(struct fetch *f, struct set_line *l) {
 static bool from_cache(struct fetch *f, struct set_line *l) {
     const struct set_part *part = &f->set->parts[l->part];
     const struct slot_chunk *chunk = &part->info.chunks[l->chunk];
+    uint64_t at = part->info.header.data_offset + chunk->offset;
     bool verifies = f->call->uses[l->job].piece == SET_NO_PIECE; /* the device is what is in question */
     if (verifies || part->info.sums == NULL ||                   /* nothing would tell that it is old */
-        !store_read_cached(part->file, part->info.header.data_offset + chunk->offset, l->target,
-                           chunk->bytes))
+        !store_is_cached(part->file, at, chunk->bytes))
         return false;
+    l->streamed = f->work.thread_count > 0 && fetch_is_plain(f->call, l->job);
+    if (!l->streamed && !store_read_cached(part->file, at, l->target, chunk->bytes)) return false;
     l->cached = true;
     l->state = LINE_READ;
     l->used = ++f->set->clock;
@@ -185,8 +188,8 @@ static void line_done(struct fetch *f, struct set_line *l) {
         damaged(f, l->job, &l->why);
     else if (own && !l->delivered)
         fetch_deliver(f, l, l->job);
-    /* Only what lies in the line's own memory can be kept. */
-    if (!good || !own)
+    /* Only what lies whole in the line's own memory can be kept. */
+    if (!good || !own || l->streamed)
         l->state = LINE_EMPTY;
     else if (l->copies == 0)
         l->state = LINE_VERIFIED;
@@ -219,8 +222,7 @@ static void take_one(struct fetch *f) {
     if (first->cached) f->cached--;
     first->state = LINE_COPYING; /* it must not be given up meanwhile */
     if (f->code == PAWL_OK && fetch_work_add(f, first)) return;
-    first->delivered = false;
-    if (f->code == PAWL_OK) (void)fetch_verify(f->set, first, &first->why);
+    if (f->code == PAWL_OK) fetch_work_on(f, first);
     line_done(f, first);
 }
 

@@ -66,9 +66,15 @@ uint8_t *fetch_direct_target(const struct fetch *f, size_t first, const struct s
 /* Hands out what is wanted of the line's verified chunk, whose first use is `first`; copies into other memory
  * may still be under way then. */
 void fetch_deliver(struct fetch *f, struct set_line *l, size_t first);
-/* The same for the line's own job from any thread, where all of it goes into the process's own memory; false:
- * it does not, and nothing was done. */
+/* Does all that is wanted of the chunk of use `first` go into the process's own memory? */
+bool fetch_is_plain(const struct set_call *call, size_t first);
+/* The same for the line's own job from any thread, where all of it is plain; false: it is not, and nothing
+ * was done. */
 bool fetch_deliver_plain(const struct set_call *call, const struct set_line *l);
+/* Reads, verifies and hands out a chunk of the page cache in one pass, from any thread. What is wanted of it
+ * is plain. False: the cache has it no longer or it does not match, and what is wanted has unverified bytes,
+ * which the same chunk from the device, or from another source, replaces. */
+bool fetch_stream(const struct set_call *call, const struct set_line *l);
 /* Takes back copies that have ended; waits for the first when `wait`. */
 void fetch_collect_copies(struct fetch *f, bool wait);
 
@@ -76,6 +82,8 @@ void fetch_collect_copies(struct fetch *f, bool wait);
 pawl_code fetch_verify(const struct ckpt_set *set, const struct set_line *l, struct pawl_error *e);
 
 /* set_work.c */
+/* What is done with a chunk that is read, or is streamed: l->why and l->delivered. From any thread. */
+void fetch_work_on(const struct fetch *f, struct set_line *l);
 /* Threads, where this many bytes and the processors make it worth while. */
 void fetch_work_begin(struct fetch *f, uint64_t bytes);
 void fetch_work_end(struct fetch *f); /* nothing is busy */

@@ -15,6 +15,17 @@
 /* Lines that threads have or wait for, a thread: more would only spread over memory. */
 #define LINES_EACH 2u
 
+void fetch_work_on(const struct fetch *f, struct set_line *l) {
+    l->delivered = false;
+    if (!l->streamed) {
+        if (fetch_verify(f->set, l, &l->why) == PAWL_OK && l->target == l->data)
+            l->delivered = fetch_deliver_plain(f->call, l);
+        return;
+    }
+    l->delivered = fetch_stream(f->call, l);
+    l->why = (struct pawl_error){.code = l->delivered ? PAWL_OK : PAWL_CORRUPT}; /* the device will tell */
+}
+
 static void *thread_main(void *context) {
     struct fetch *f = context;
     struct fetch_work *w = &f->work;
@@ -27,8 +38,7 @@ static void *thread_main(void *context) {
         if (w->first == NULL) w->end = &w->first;
         w->running++;
         pthread_mutex_unlock(&w->mutex);
-        if (fetch_verify(f->set, l, &l->why) == PAWL_OK && l->target == l->data)
-            l->delivered = fetch_deliver_plain(f->call, l);
+        fetch_work_on(f, l);
         pthread_mutex_lock(&w->mutex);
         w->running--;
         l->next = w->finished;
@@ -86,7 +96,6 @@ bool fetch_work_add(struct fetch *f, struct set_line *l) {
     struct fetch_work *w = &f->work;
     if (w->busy >= LINES_EACH * w->thread_count) return false;
     l->next = NULL;
-    l->delivered = false;
     w->busy++;
     pthread_mutex_lock(&w->mutex);
     *w->end = l;

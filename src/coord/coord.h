@@ -199,7 +199,8 @@ struct coord_fenced {
     uint32_t save_count;
     bool has_durable;
     uint64_t durable;
-    bool optimistic; /* iteration `version` of its pairs, and its shift: for a coordinator that takes over */
+    bool optimistic; /* iteration `version` of its newest pairs, and its shift: for a coordinator that takes
+                        over. Not known, since others went on from a newer version: careful, and 0 */
     int32_t shift;
 };
 

@@ -40,12 +40,22 @@ static void list(const struct worker *w, struct fenced *f) {
     }
 }
 
+/* Of which iteration optimism and shift are. A holding without a role stays where it is until the next
+ * decision: who has nothing newer knows neither. */
+static bool has_final(const struct worker *w) {
+    for (uint32_t i = 0; i < w->holding_count; i++) {
+        const struct holding *h = w->holdings[i];
+        if (h->use != HOLDING_OVER && h->base != NULL && h->base->number == w->final) return true;
+    }
+    return false;
+}
+
 static pawl_code answer(struct worker *w, struct pawl_error *e) {
     struct fenced f = {.has_durable = w->has_durable,
                        .durable = w->durable,
                        .incarnation = w->incarnation,
-                       .optimistic = w->optimistic,
-                       .shift = w->shift};
+                       .optimistic = has_final(w) && w->optimistic,
+                       .shift = has_final(w) ? w->shift : 0};
     struct bytes data = {0};
     f.pairs = calloc((size_t)w->holding_count + 1, sizeof *f.pairs);
     f.saves = calloc((size_t)w->save_count + 1, sizeof *f.saves);

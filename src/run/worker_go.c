@@ -243,6 +243,7 @@ pawl_code worker_go(struct worker *w, const struct message *m, struct pawl_error
     w->go = go;
     if (w->inject != NULL) inject_self_at(w->inject, go.version);
     fault_arrive(FAULT_GO);
+    w->final = go.version;
     w->optimistic = go.optimistic;
     w->shift = go.shift;
     w->phase = WORKER_FETCH;

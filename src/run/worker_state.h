@@ -57,7 +57,8 @@ struct worker {
     bool *unheard; /* [ranks] neighbours that have not been heard in this view; null before the first GO */
     struct exec exec;
     uint64_t iteration; /* under way, in RUN */
-    bool optimistic;    /* iteration `final` of the holdings; and its exponent shift */
+    uint64_t final;     /* version that was begun from or decided on last */
+    bool optimistic;    /* is iteration `final`; and its exponent shift */
     int32_t shift;
     struct store *own_store;
     struct ckpt *ckpt;

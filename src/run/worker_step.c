@@ -153,6 +153,7 @@ pawl_code worker_decide(struct worker *w, const struct message *m, struct pawl_e
         holding_forget(h);
         h->use = HOLDING_OVER;
     }
+    w->final = m->iteration + 1;
     w->optimistic = m->optimistic;
     w->shift = 0;
     return code;

@@ -46,6 +46,7 @@ struct store_table {
     pawl_code (*file_size)(struct store_file *f, uint64_t *bytes, struct pawl_error *e);
     pawl_code (*file_truncate)(struct store_file *f, uint64_t bytes, struct pawl_error *e);
     /* null: there is no page cache */
+    bool (*is_cached)(struct store_file *f, uint64_t offset, size_t bytes);
     bool (*read_cached)(struct store_file *f, uint64_t offset, void *data, size_t bytes);
     void (*submit)(struct store *s, struct store_op *op);
     void (*progress)(struct store *s);                 /* move what can be moved without waiting */

@@ -149,41 +149,50 @@ pawl_code posix_file_open(struct store *s, const char *name, bool create, uint64
     return code;
 }
 
+static void close_cached(struct posix_file *f) {
+    if (f->map != NULL) munmap(f->map, f->map_bytes);
+    if (f->cached_fd >= 0) close(f->cached_fd);
+}
+
 void posix_file_free(struct store_file *file) {
     struct posix_file *f = (struct posix_file *)file;
     if (f->fd >= 0) close(f->fd);
-    if (f->cached_fd >= 0) close(f->cached_fd);
+    close_cached(f);
     store_file_deinit(&f->base);
     free(f);
 }
 
 /* ---- the page cache ---- */
 
-/* -2 where the name has another file by now. */
+/* -2 where the name has another file by now. The mapping is never looked into. */
 static void open_cached(struct posix_file *f) {
     struct stat own, other;
     const struct posix_store *p = (const struct posix_store *)f->base.store;
     int fd = openat(p->folder_fd, f->base.name, O_RDONLY | OPEN_FLAGS);
     bool same = fd >= 0 && fstat(f->fd, &own) == 0 && fstat(fd, &other) == 0 && own.st_dev == other.st_dev &&
                 own.st_ino == other.st_ino;
-    if (!same && fd >= 0) close(fd);
-    f->cached_fd = same ? fd : -2;
+    void *map =
+        same && own.st_size > 0 ? mmap(NULL, (size_t)own.st_size, PROT_NONE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (map == MAP_FAILED && fd >= 0) close(fd);
+    f->cached_fd = map != MAP_FAILED ? fd : -2;
+    f->map = map != MAP_FAILED ? map : NULL;
+    f->map_bytes = map != MAP_FAILED ? (size_t)own.st_size : 0;
 }
 
 /* Asking the cache by reading would have the system begin to read what is missing: a mapping tells. Where the
  * system does not want to tell, it says that all is there, and then the read finds out. */
-static bool is_cached(int fd, uint64_t offset, size_t bytes) {
-    uint8_t here[256]; /* of so many pages at a time */
+bool posix_is_cached(struct store_file *file, uint64_t offset, size_t bytes) {
+    struct posix_file *f = (struct posix_file *)file;
+    unsigned char here[256]; /* of so many pages at a time */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (f->cached_fd == -1) open_cached(f);
+    if (f->map == NULL || offset > f->map_bytes || bytes > f->map_bytes - offset) return false;
     uint64_t begin = offset - offset % page, end = offset + bytes;
     while (begin < end) {
         size_t piece = end - begin < page * sizeof here ? (size_t)(end - begin) : page * sizeof here;
         size_t pages = (piece + page - 1) / page, found = 0;
-        void *map = mmap(NULL, piece, PROT_NONE, MAP_SHARED, fd, (off_t)begin);
-        if (map == MAP_FAILED) return false;
-        bool known = mincore(map, piece, here) == 0;
-        munmap(map, piece);
-        while (known && found < pages && (here[found] & 1) != 0) found++;
+        if (mincore(f->map + begin, piece, here) != 0) return false;
+        while (found < pages && (here[found] & 1) != 0) found++;
         if (found < pages) return false;
         begin += piece;
     }
@@ -191,9 +200,8 @@ static bool is_cached(int fd, uint64_t offset, size_t bytes) {
 }
 
 bool posix_read_cached(struct store_file *file, uint64_t offset, void *data, size_t bytes) {
-    struct posix_file *f = (struct posix_file *)file;
-    if (f->cached_fd == -1) open_cached(f);
-    if (f->cached_fd < 0 || !is_cached(f->cached_fd, offset, bytes)) return false;
+    const struct posix_file *f = (const struct posix_file *)file;
+    if (f->cached_fd < 0) return false;
     for (size_t at = 0; at < bytes;) {
         struct iovec to = {(uint8_t *)data + at, bytes - at};
         ssize_t got = preadv2(f->cached_fd, &to, 1, (off_t)(offset + at), RWF_NOWAIT);

@@ -26,6 +26,8 @@ struct posix_file {
     bool grown; /* at open; what was added is not durable before the next flush */
     /* The same file by way of the page cache: opened when first asked for; -1: not yet, -2: not to be had. */
     int cached_fd;
+    uint8_t *map; /* of it, to ask what the page cache has; null: none */
+    size_t map_bytes;
 };
 
 /* Make, open and lock the folder. On failure posix_close_folder cleans up. */
@@ -37,6 +39,7 @@ pawl_code posix_file_open(struct store *s, const char *name, bool create, uint64
 void posix_file_free(struct store_file *f);
 pawl_code posix_file_size(struct store_file *f, uint64_t *bytes, struct pawl_error *e);
 pawl_code posix_file_truncate(struct store_file *f, uint64_t bytes, struct pawl_error *e);
+bool posix_is_cached(struct store_file *f, uint64_t offset, size_t bytes);
 bool posix_read_cached(struct store_file *f, uint64_t offset, void *data, size_t bytes);
 pawl_code posix_get(struct store *s, const char *name, uint8_t **data, size_t *bytes, struct pawl_error *e);
 pawl_code posix_put(struct store *s, const char *name, const void *data, size_t bytes, struct pawl_error *e);

@@ -130,10 +130,14 @@ pawl_code store_read(struct store_file *f, uint64_t offset, void *data, size_t b
     return code != PAWL_OK ? code : submit(f, &op, e);
 }
 
+bool store_is_cached(struct store_file *f, uint64_t offset, size_t bytes) {
+    const struct store_table *table = f->store->table;
+    return table->is_cached != NULL && f->dead_code == PAWL_OK && table->is_cached(f, offset, bytes);
+}
+
 bool store_read_cached(struct store_file *f, uint64_t offset, void *data, size_t bytes) {
     const struct store_table *table = f->store->table;
-    return table->read_cached != NULL && f->dead_code == PAWL_OK &&
-           table->read_cached(f, offset, data, bytes);
+    return table->read_cached != NULL && table->read_cached(f, offset, data, bytes);
 }
 
 pawl_code store_flush(struct store_file *f, uint64_t cookie, struct pawl_error *e) {

@@ -65,9 +65,12 @@ pawl_code store_write(struct store_file *f, uint64_t offset, const void *data, s
                       struct pawl_error *e);
 pawl_code store_read(struct store_file *f, uint64_t offset, void *data, size_t bytes, uint64_t cookie,
                      struct pawl_error *e);
-/* Copies bytes out of the system's page cache if all of them are there; waits for nothing. False: they are
- * not, or this back end has none, and `data` is of no meaning: store_read. What another machine wrote since
- * may be missing: verify it, and read again what does not match. `data` need not be aligned. */
+/* Are all of these bytes in the system's page cache? False too where this back end has none. Reads nothing.
+ */
+bool store_is_cached(struct store_file *f, uint64_t offset, size_t bytes);
+/* Copies bytes that store_is_cached() found out of the page cache; waits for nothing, on any thread. False:
+ * some are gone, and `data` is of no meaning: store_read. What another machine wrote since may be missing:
+ * verify it, and read again what does not match. `data` need not be aligned. */
 bool store_read_cached(struct store_file *f, uint64_t offset, void *data, size_t bytes);
 pawl_code store_flush(struct store_file *f, uint64_t cookie, struct pawl_error *e);
 /* How many operations the device takes at once with profit; and another choice (0: the default again), which

@@ -201,6 +201,7 @@ static const struct store_table uring_table = {
     .file_free = posix_file_free,
     .file_size = posix_file_size,
     .file_truncate = posix_file_truncate,
+    .is_cached = posix_is_cached,
     .read_cached = posix_read_cached,
     .submit = uring_submit,
     .progress = uring_progress,

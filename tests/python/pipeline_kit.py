@@ -20,6 +20,9 @@ import torch
 from pawl import _abi, _train_abi
 from pawl._engine import Engine
 
+# Files of one name and length follow each other here within a second: to byte code they are the same.
+sys.dont_write_bytecode = True
+
 
 class Failed(Exception):
     """What an engine's function returned that was not OK."""

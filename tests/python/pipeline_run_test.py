@@ -135,9 +135,9 @@ class Torch(RunCase):  # type: ignore[misc]
         )
         self.assertEqual(done.returncode, -9, done.stderr)
         module = self.root / f"module{self.serial}.py"
-        self.module(module, width=32)
+        self.module(module, width=128)  # of another length: byte code knows a file by its second and length
         refused = self.run_pawl(spec, expect=76)
-        self.assertRegex(refused.stderr, r"parameter '.*' is \[.*32.*\] but this run began with \[.*16.*\]")
+        self.assertRegex(refused.stderr, r"parameter '.*' is \[.*128.*\] but this run began with \[.*16.*\]")
         self.module(module)
         half = "    p.data.text = p.data.text[: len(p.data.text) // 2]\n    print("
         module.write_text(module.read_text().replace("    print(", half))

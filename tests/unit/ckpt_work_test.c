@@ -183,12 +183,56 @@ static void the_page_cache_is_not_believed(void **state) {
     close(fd);
 }
 
+/* Every second run of eight MiB of the file is in the page cache, the rest is not. */
+static void warm_a_half(const struct place *p) {
+    int fd = slot_of(p, 0);
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM), 0);
+    uint8_t *memory = malloc(CHUNK_BYTES);
+    assert_non_null(memory);
+    for (off_t at = 0; at < st.st_size;
+         at += at / (off_t)CHUNK_BYTES % 8 == 7 ? 9 * (off_t)CHUNK_BYTES : (off_t)CHUNK_BYTES)
+        assert_true(pread(fd, memory, CHUNK_BYTES, at) > 0);
+    free(memory);
+    close(fd);
+}
+
+/* Tensors wanted whole, and some of them once more in part: bytes that go to two places, and to one. */
+static void a_half_of_the_file_in_the_page_cache(void **state) {
+    enum { EXTRA = TENSORS / 3, SKIP = 100001 };
+    struct place *p = *state;
+    struct pawl_tensor want[TENSORS + EXTRA];
+    uint64_t begin[1] = {SKIP}, extents[EXTRA], at = 0;
+    uint8_t *parts = calloc(EXTRA, 2 * TENSOR_MEAN);
+    assert_non_null(parts);
+    memcpy(want, p->tensors, sizeof p->tensors);
+    for (uint32_t i = 0; i < EXTRA; i++) {
+        extents[i] = p->shapes[3 * i] - 2 * SKIP;
+        want[TENSORS + i] = p->tensors[3 * i];
+        want[TENSORS + i].begin = begin;
+        want[TENSORS + i].extent = &extents[i];
+        want[TENSORS + i].data = parts + (size_t)i * 2 * TENSOR_MEAN + 1;
+    }
+    warm_a_half(p);
+    struct ckpt_set *set = open_set(p, 1);
+    memset(p->memory, 0, p->bytes);
+    assert_int_equal(ckpt_set_read_many(set, 0, want, TENSORS + EXTRA, NULL), PAWL_OK);
+    assert_memory_equal(p->memory, p->saved, p->bytes);
+    for (uint32_t i = 0; i < TENSORS; at += p->shapes[i++])
+        if (i % 3 == 0) assert_memory_equal(want[TENSORS + i / 3].data, p->saved + at + SKIP, extents[i / 3]);
+    ckpt_set_close(set);
+    free(parts);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_was_saved_is_read, begin, end),
         cmocka_unit_test_setup_teardown(damaged_chunks_come_from_the_copy, begin, end),
         cmocka_unit_test_setup_teardown(damage_without_a_copy_is_named, begin, end),
         cmocka_unit_test_setup_teardown(the_page_cache_is_not_believed, begin, end),
+        cmocka_unit_test_setup_teardown(a_half_of_the_file_in_the_page_cache, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

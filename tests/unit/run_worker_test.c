@@ -314,6 +314,36 @@ static void a_redo_drops_the_gradient_and_its_shift_is_of_that_iteration_alone(v
     script_close(&s);
 }
 
+/* Others settled iteration 0 and redo iteration 1; this worker could not settle, and has no role any more.
+ * Whoever takes over may have to go on from what it has. */
+static void a_shift_is_not_told_of_what_is_older(void **state) {
+    (void)state;
+    struct script s = script_open(1);
+    begin(&s, 2);
+    start_anew(&s, ALONE);
+    fence(&s);
+    struct go redo = make_go(&s, ALONE, false);
+    redo.version = 1;
+    redo.shift = 16;
+    redo.rank_of_role[0] = 1;
+    redo.own[0] = UINT32_MAX;
+    redo.own[1] = 0;
+    redo.pairs[0].held = false;
+    redo.pairs[1].held = true;
+    struct bytes data = {0};
+    go_encode(&redo, &data);
+    send(&s, 0,
+         (struct message){.kind = MESSAGE_GO, .view = s.view, .data = data.data, .data_bytes = data.size});
+    go_close(&redo);
+    bytes_close(&data);
+    fence(&s);
+    if (s.sides[0].failed) fail_msg("%s", s.sides[0].error.text);
+    assert_int_equal(pair_of(&s, 0, 0)->pair.version, 0);
+    assert_int_equal(s.sides[0].fenced.shift, 0);
+    assert_false(s.sides[0].fenced.optimistic);
+    script_close(&s);
+}
+
 static void going_back_to_the_beginning_leaves_nothing_of_what_was(void **state) {
     (void)state;
     struct script s = script_open(1);
@@ -474,6 +504,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_goes_on_ahead_and_tells_at_a_fence_what_it_has),
         cmocka_unit_test(a_redo_drops_the_gradient_and_its_shift_is_of_that_iteration_alone),
+        cmocka_unit_test(a_shift_is_not_told_of_what_is_older),
         cmocka_unit_test(going_back_to_the_beginning_leaves_nothing_of_what_was),
         cmocka_unit_test(two_that_swap_chunks_keep_the_old_ones_until_the_next_decision),
         cmocka_unit_test(a_part_it_was_asked_for_is_told_until_its_version_is_decided_on),
