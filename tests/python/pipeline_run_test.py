@@ -127,7 +127,7 @@ class Torch(RunCase):  # type: ignore[misc]
         self.assertEqual((report["failures"], report["leaves"], report["coordinator_restarts"]), (1, 1, 1))
         self.check(folder)
 
-    def test_everything_killed_and_started_again_changes_no_bit_and_another_model_is_foreign(self) -> None:
+    def test_all_killed_and_started_again_changes_no_bit_and_other_models_or_data_are_foreign(self) -> None:
         spec, folder = self.spec()
         done = subprocess.run(
             [PAWL, "train", spec, "--quiet", "--inject", "kill:launcher@8"],
@@ -140,6 +140,11 @@ class Torch(RunCase):  # type: ignore[misc]
         self.module(module, width=128)  # of another length: byte code knows a file by its second and length
         refused = self.run_pawl(spec, expect=76)
         self.assertRegex(refused.stderr, r"parameter '.*' is \[.*128.*\] but this run began with \[.*16.*\]")
+        self.module(module)
+        half = "    p.data.text = p.data.text[: len(p.data.text) // 2]\n    print("
+        module.write_text(module.read_text().replace("    print(", half))
+        refused = self.run_pawl(spec, expect=76)
+        self.assertRegex(refused.stderr, r"the data has (\d+) samples but this run began with (?!\1)\d+")
         self.module(module)
         self.run_pawl(spec)
         self.assertTrue(self.report(folder)["resumed"])
