@@ -11,17 +11,12 @@ figure is the p50 of steps with a save under way over the p50 of the plain stret
 call: what beginning a save takes, which is in no step. The step is the same work each time, calibrated once.
 """
 import argparse
-import importlib.util
-import logging
 import os
 import random
 import statistics
-import sys
 import time
-import warnings
-from pathlib import Path
 
-from kit import report
+from kit import pytorch, report
 
 WANTED = 1.03
 WAYS = ["pawl", "checkfreq-like", "dcp.async_save"]
@@ -139,15 +134,7 @@ def arguments():
 
 def main():
     options = arguments()
-    if importlib.util.find_spec("torch") is None:
-        print("skipped: no PyTorch in this Python; scripts/setup check installs it")
-        return
-    os.environ.setdefault("PAWL_LIBRARY", str(Path(options.build).resolve() / "libpawl_ckpt.so"))
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-    import torch
-    warnings.filterwarnings("ignore", module="torch")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
+    torch, _ = pytorch.load(options.build)
     watch = report.Watch()
     with report.scratch(options.folder or options.build, "python_overhead") as folder:
         report.emit(bench="python_overhead", machine=report.machine(folder), torch=torch.__version__)

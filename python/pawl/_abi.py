@@ -181,7 +181,6 @@ FUNCTIONS = {
     "pawl_ckpt_save": (c_int, [c_void_p, POINTER(CSave), POINTER(c_uint64), _E]),
     "pawl_ckpt_fence": (c_int, [c_void_p, c_int64, _E]),
     "pawl_ckpt_wait": (c_int, [c_void_p, c_uint64, c_int, c_int64, _E]),
-    "pawl_ckpt_cancel": (None, [c_void_p, c_uint64]),
     "pawl_ckpt_poll": (c_uint32, [c_void_p, POINTER(CEvent), c_uint32]),
     "pawl_ckpt_stored_step": (c_uint64, [c_void_p]),
     "pawl_ckpt_unit_count": (c_uint32, [c_void_p]),

@@ -250,10 +250,6 @@ class Ckpt(_Handle):
         place = _place(_UNTIL, until, "until")
         self._call("pawl_ckpt_wait", _whole(id, 64, "id"), place, _deadline(timeout))
 
-    def cancel(self, id: int) -> None:
-        """Gives up a save that has not begun to commit."""
-        self._library.pawl_ckpt_cancel(self._live(), _whole(id, 64, "id"))
-
     def due(self, step: int) -> bool:
         """Is it time to save? Called once an iteration, which it measures."""
         return bool(self._library.pawl_ckpt_due(self._live(), step))

@@ -220,6 +220,17 @@ class Errors(ForeignCase):
         self.assertIn("optimizer.lr is 0.01, but 0.003 in the optimizer", done.stderr)
         self.assertIn("has lr -1", self.run_pawl(self.spec()[0], expect=64, PAWL_TEST_LR="-1").stderr)
 
+    def test_another_number_of_samples_is_refused_at_a_resume_and_in_a_worker(self):
+        spec, folder = self.spec()
+        self.run_pawl(spec, "--steps", "2", PAWL_TEST_SAMPLES="7")
+        self.assertEqual(json.loads((folder / "engine.json").read_text())["samples"], 7)
+        told = self.run_pawl(spec, expect=76, PAWL_TEST_SAMPLES="8").stderr
+        self.assertIn('torch.module "network": the data has 8 samples but this run began with 7', told)
+        told = self.run_pawl(spec, expect=76, PAWL_TEST_SAMPLES="7,8").stderr
+        self.assertIn("the data has 8 samples but this run began with 7", told.splitlines()[-1])
+        self.run_pawl(spec, PAWL_TEST_SAMPLES="7")
+        self.assertEqual(self.report(folder)["final_step"], STEPS)
+
 
 class Describing(ForeignCase):
     def refused(self, text, **environment):

@@ -125,7 +125,7 @@ class Torch(RunCase):  # type: ignore[misc]
         self.assertEqual((report["failures"], report["leaves"], report["coordinator_restarts"]), (1, 1, 1))
         self.check(folder)
 
-    def test_everything_killed_and_started_again_changes_no_bit_and_another_model_is_foreign(self) -> None:
+    def test_everything_killed_and_started_again_changes_no_bit_and_another_model_or_data_is_foreign(self) -> None:
         spec, folder = self.spec()
         done = subprocess.run(
             [PAWL, "train", spec, "--quiet", "--inject", "kill:launcher@8"],
@@ -138,6 +138,11 @@ class Torch(RunCase):  # type: ignore[misc]
         self.module(module, width=32)
         refused = self.run_pawl(spec, expect=76)
         self.assertRegex(refused.stderr, r"parameter '.*' is \[.*32.*\] but this run began with \[.*16.*\]")
+        self.module(module)
+        half = "    p.data.text = p.data.text[: len(p.data.text) // 2]\n    print("
+        module.write_text(module.read_text().replace("    print(", half))
+        refused = self.run_pawl(spec, expect=76)
+        self.assertRegex(refused.stderr, r"the data has (\d+) samples but this run began with (?!\1)\d+")
         self.module(module)
         self.run_pawl(spec)
         self.assertTrue(self.report(folder)["resumed"])

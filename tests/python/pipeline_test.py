@@ -390,7 +390,7 @@ class Data(Case):
         for data, text in (
             ("[torch.zeros(6)] * 5", "micro-batch is Tensor"),
             ("[(torch.zeros(6), 1, 2)] * 5", "list of 3"),
-            ("[]", "no sample"),
+            ("[]", "len\\(data\\) is 0, and 1 to 9007199254740992 is wanted"),
         ):
             with self.subTest(data), self.assertRaisesRegex(Failed, text):
                 self.driver(MLP.replace("data=Data()", f"data={data}"), stages=3)
