@@ -8,23 +8,19 @@ The state is that of bench/python_save.py; nothing trains it, so no fence is wai
 that saves in the background, in another order each time, has a stretch of --saves saves, each begun when the
 one before is durable and the steps beside it counted, between two plain stretches of --steps steps. The
 figure is the p50 of steps with a save under way over the p50 of the plain stretches around it; p99 likewise.
+`another process` saves nothing: it copies and writes as many bytes, and shows what the machine alone costs.
 call: what beginning a save takes, which is in no step. The step is the same work each time, calibrated once.
 """
 import argparse
-import importlib.util
-import logging
 import os
 import random
 import statistics
-import sys
 import time
-import warnings
-from pathlib import Path
 
-from kit import report
+from kit import pytorch, report
 
 WANTED = 1.03
-WAYS = ["pawl", "checkfreq-like", "dcp.async_save"]
+WAYS = ["pawl", "another process", "checkfreq-like", "dcp.async_save"]
 STEPS_MAX = 4000  # of a stretch: more of a save that the loop starves says nothing new
 
 
@@ -84,13 +80,14 @@ def round_of(ways, order, turn, options, count):
 
 
 def measure(options, folder):
-    from kit import savers, train
+    from kit import beside, savers, train
     training = train.Training(options.millions, 1)
     count, ways = calibrate(options.step_ms * 1e-3), {}
     for name in options.ways:
         own = os.path.join(folder, name)
         os.makedirs(own)
-        ways[name] = savers.WAYS[name](own, 1, training.model, training.optimizer)
+        kinds = {**savers.WAYS, "another process": beside.AnotherProcess}
+        ways[name] = kinds[name](own, 1, training.model, training.optimizer)
         stretch(ways[name], 1, 2, count)
     draw = random.Random(5)
     rounds = [round_of(ways, draw.sample(options.ways, len(options.ways)), turn, options, count)
@@ -139,15 +136,7 @@ def arguments():
 
 def main():
     options = arguments()
-    if importlib.util.find_spec("torch") is None:
-        print("skipped: no PyTorch in this Python; scripts/setup check installs it")
-        return
-    os.environ.setdefault("PAWL_LIBRARY", str(Path(options.build).resolve() / "libpawl_ckpt.so"))
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-    import torch
-    warnings.filterwarnings("ignore", module="torch")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
+    torch, _ = pytorch.load(options.build)
     watch = report.Watch()
     with report.scratch(options.folder or options.build, "python_overhead") as folder:
         report.emit(bench="python_overhead", machine=report.machine(folder), torch=torch.__version__)

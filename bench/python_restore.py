@@ -12,7 +12,6 @@ stays in the file until the first step, so `touched` adds a pass over the state,
 sides. As the writers leave it: torch's file in the page cache, pawl's not, since it writes past it.
 """
 import argparse
-import importlib
 import json
 import os
 import random
@@ -20,17 +19,11 @@ import sys
 import time
 from pathlib import Path
 
-from kit import report
+from kit import pytorch, report
 
 WIDTH = 512
 WAYS = ("pawl", "torch.load", "torch.load, mmap")
 TARGET = 2.0
-
-
-def load_modules(build):
-    os.environ["PAWL_LIBRARY"] = str(Path(build, "libpawl_ckpt.so").resolve())
-    sys.path.insert(0, str(Path(__file__).parent.parent / "python"))
-    return importlib.import_module("torch"), importlib.import_module("pawl")
 
 
 class State:
@@ -173,8 +166,7 @@ def main():
     options = parser.parse_args()
     sizes = [64] if options.quick else [int(n) for n in options.sizes.split(",")]
     rounds = 1 if options.quick else options.rounds
-    torch, pawl = load_modules(options.build)
-    torch.set_num_threads(1)
+    torch, pawl = pytorch.load(options.build)
     watch, rows = report.Watch(), []
     report.emit(bench="python_restore", rounds=rounds, torch=str(torch.__version__),
                 **report.machine(options.folder or options.build))

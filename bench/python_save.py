@@ -17,18 +17,13 @@ and what share of it a save every step asks for. Near 1 or above, no way could k
 when it is installed; bench/README.md says how.
 """
 import argparse
-import importlib.util
-import logging
 import os
 import random
 import statistics
-import sys
 import threading
 import time
-import warnings
-from pathlib import Path
 
-from kit import report
+from kit import pytorch, report
 
 WANTED = {10: 1.02, 1: 1.05}
 SHARE_MAX = 0.5  # of the device, at which "bandwidth allows": beyond it saves wait for each other's writes
@@ -216,16 +211,7 @@ def arguments():
 
 def main():
     options = arguments()
-    if importlib.util.find_spec("torch") is None:
-        print("skipped: no PyTorch in this Python; scripts/setup check installs it")
-        return
-    root = Path(__file__).resolve().parents[1]
-    os.environ.setdefault("PAWL_LIBRARY", str(Path(options.build).resolve() / "libpawl_ckpt.so"))
-    sys.path.insert(0, str(root / "python"))
-    import torch
-    warnings.filterwarnings("ignore", module="torch")
-    logging.disable(logging.WARNING)  # accelerate tells at each save that a weight is tied
-    torch.set_num_threads(options.threads)
+    torch, _ = pytorch.load(options.build, options.threads)
     watch = report.Watch()
     for number in range(len(options.millions)):
         with report.scratch(options.folder or options.build, "python_save") as folder:

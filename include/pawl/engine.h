@@ -94,6 +94,10 @@ struct pawl_engine {
     /* May be null: the optimizer is as the specification says. Else these values are used, and one that the
      * specification gives otherwise is an error. After `open`; not called in a worker. */
     pawl_code (*optimizer)(void *context, struct pawl_engine_optimizer *out, struct pawl_error *e);
+    /* May be null: nothing is compared. Else how many samples the data has, 1 to 2^53, where another number
+     * would make the same step one of other samples: kept with the run, and another one in a worker or at a
+     * resume is an error (FOREIGN). After `open`. */
+    pawl_code (*samples)(void *context, uint64_t *out, struct pawl_error *e);
 };
 
 /* Borrowed until the process ends; null takes it back. Before pawl_train_worker, from the same thread. */

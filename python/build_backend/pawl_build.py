@@ -1,9 +1,10 @@
 """Builds the wheel of pawl (PEP 517): the modules of python/pawl and the C library that they load.
 
-The library is built with CMake from the source tree around this folder, by scripts/build, or copied from the
-file that PAWL_LIBRARY names. libpawl_train.so comes with the program `pawl`, and is packed only where
-PAWL_LIBRARY_TRAIN names one. Standard library only. The wheel is for this processor and system, and for every
-Python 3 that the modules run on. Fails with what the compiler said. Tested in tests/python/install_test.py.
+The library comes from the source tree around this folder. Where that has been built (the folder `build`),
+what is out of date is built there, and libpawl_train.so, for pipelines, is packed as well; else scripts/build
+builds the one library aside. PAWL_LIBRARY and PAWL_LIBRARY_TRAIN name files to be packed instead. Standard
+library only. The wheel is for this processor and system, and for every Python 3 that the modules run on.
+Fails with what the compiler said. Tested in tests/python/install_test.py.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ PYTHON = Path(__file__).resolve().parent.parent
 ROOT = PYTHON.parent
 LIBRARY = "libpawl_ckpt.so"
 LIBRARY_TRAIN = "libpawl_train.so"
+TARGETS = {LIBRARY: "pawl_ckpt_shared", LIBRARY_TRAIN: "pawl_train_shared"}
+NAMED_BY = {LIBRARY: "PAWL_LIBRARY", LIBRARY_TRAIN: "PAWL_LIBRARY_TRAIN"}
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time of a zip file: equal sources make equal wheels
 
 
@@ -54,24 +57,41 @@ def metadata() -> str:
     ))
 
 
-def library() -> bytes:
-    """The C library's bytes: found by PAWL_LIBRARY, else built."""
-    named = os.environ.get("PAWL_LIBRARY")
-    if named:
-        return Path(named).read_bytes()
+def libraries() -> dict[str, bytes]:
+    """The C libraries of the package, by file name: those that are named, else from the source tree."""
+    given = {name: os.environ.get(variable) for name, variable in NAMED_BY.items()}
+    named = {name: Path(path).read_bytes() for name, path in given.items() if path}
+    return named if LIBRARY in named else {**from_tree(), **named}
+
+
+def from_tree() -> dict[str, bytes]:
     script = ROOT / "scripts" / "build"
     if not script.exists():
         raise RuntimeError(f"{ROOT} is not pawl's source tree: install from a clone, or set PAWL_LIBRARY to "
                            f"{LIBRARY}")
+    cmake = cmake_of(ROOT / "build")
+    if cmake:
+        jobs = os.environ.get("JOBS") or str(os.cpu_count() or 1)
+        subprocess.run([cmake, "--build", str(ROOT / "build"), "--parallel", jobs, "--target",
+                        *TARGETS.values()], cwd=ROOT, check=True)
+        return {name: (ROOT / "build" / name).read_bytes() for name in TARGETS}
     with tempfile.TemporaryDirectory(prefix="pawl-build-") as folder:
-        subprocess.run([str(script), folder, "--", "pawl_ckpt_shared"], cwd=ROOT, check=True)
-        return (Path(folder) / LIBRARY).read_bytes()
+        subprocess.run([str(script), folder, "--", TARGETS[LIBRARY]], cwd=ROOT, check=True)
+        return {LIBRARY: (Path(folder) / LIBRARY).read_bytes()}
 
 
-def train_library() -> dict[str, bytes]:
-    """The file for the package that PAWL_LIBRARY_TRAIN names, if it is set."""
-    named = os.environ.get("PAWL_LIBRARY_TRAIN")
-    return {f"pawl/{LIBRARY_TRAIN}": Path(named).read_bytes()} if named else {}
+def cmake_of(build: Path) -> str | None:
+    """The cmake that has configured the folder; None: nobody has, or of another tree, or for sanitizers and
+    fuzzers, with which Python cannot load a library."""
+    try:
+        text = (build / "CMakeCache.txt").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    cache = dict(re.findall(r"^(\w+):\w+=(.*)$", text, re.MULTILINE))
+    instrumented = cache.get("PAWL_SANITIZE") or cache.get("PAWL_FUZZ", "OFF") != "OFF"
+    cmake = cache.get("CMAKE_COMMAND", "")
+    ours = Path(cache.get("CMAKE_HOME_DIRECTORY", "")).resolve() == ROOT
+    return cmake if ours and not instrumented and os.access(cmake, os.X_OK) else None
 
 
 def write_wheel(folder: str, files: dict[str, bytes]) -> str:
@@ -102,7 +122,8 @@ def digest(data: bytes) -> str:
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
     modules = sorted((PYTHON / "pawl").rglob("*.py")) + [PYTHON / "pawl" / "py.typed"]
     files = {str(path.relative_to(PYTHON)): path.read_bytes() for path in modules}
-    return write_wheel(wheel_directory, {**files, f"pawl/{LIBRARY}": library(), **train_library()})
+    files.update((f"pawl/{name}", data) for name, data in libraries().items())
+    return write_wheel(wheel_directory, files)
 
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:

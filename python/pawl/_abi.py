@@ -181,7 +181,6 @@ FUNCTIONS = {
     "pawl_ckpt_save": (c_int, [c_void_p, POINTER(CSave), POINTER(c_uint64), _E]),
     "pawl_ckpt_fence": (c_int, [c_void_p, c_int64, _E]),
     "pawl_ckpt_wait": (c_int, [c_void_p, c_uint64, c_int, c_int64, _E]),
-    "pawl_ckpt_cancel": (None, [c_void_p, c_uint64]),
     "pawl_ckpt_poll": (c_uint32, [c_void_p, POINTER(CEvent), c_uint32]),
     "pawl_ckpt_stored_step": (c_uint64, [c_void_p]),
     "pawl_ckpt_unit_count": (c_uint32, [c_void_p]),
@@ -283,8 +282,9 @@ def said(text: str) -> str:
     return _FUNCTION.sub(word, text)
 
 
-def check(code: int, error: CError) -> None:
-    """Raises the exception of a code that is not OK."""
+def check(code: int, error: CError, full: str = "") -> None:
+    """Raises the exception of a code that is not OK. full: what to do where no space is left."""
     if code:
         name = library().pawl_code_name(code).decode()
-        raise errors.of_code(name, said(error.text.decode(errors="replace")), error.os_errno)
+        text = said(error.text.decode(errors="replace")) + (full if name == "NO_SPACE" else "")
+        raise errors.of_code(name, text, error.os_errno)

@@ -12,9 +12,11 @@ error output; pawl's own keep their code. One thread. Tested in tests/python/pip
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections import OrderedDict
-from typing import Any, Callable
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
 
 import torch
 
@@ -146,7 +148,10 @@ class Engine:
         _check_version()
         torch.set_num_threads(max(1, job.threads))
         torch.set_deterministic_debug_mode("error")
-        _without_compiler()
+        with _without_compiler():
+            self._open(job)
+
+    def _open(self, job: Any) -> None:
         pipeline = _user.load(os.fsdecode(job.module or b""), (job.options or b"").decode(), job.seed)
         count = len(pipeline.stages)
         if count != job.stages:
@@ -165,6 +170,10 @@ class Engine:
 
     def optimizer(self, context: Any, out: Any) -> None:
         out[0] = CEngineOptimizer(**self.model().numbers._asdict())
+
+    def samples(self, context: Any, out: Any) -> None:
+        self.model()
+        out[0] = self._samples.size
 
     def stage_open(self, context: Any, index: int, out: Any) -> None:
         model = self.model()
@@ -288,12 +297,18 @@ def _check_version() -> None:
         )
 
 
-def _without_compiler() -> None:
-    """The first optimizer of a process would import torch._dynamo, to mark a method as not to be compiled:
-    seconds, in every worker, for five numbers. Where torch is made otherwise this changes nothing."""
-    method = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
-    if method is not None:
-        method.__dict__.setdefault("__dynamo_disable", method)
+@contextmanager
+def _without_compiler() -> Iterator[None]:
+    """Inside, an optimizer is made without what keeps add_param_group from being compiled: at its first call
+    that wrapper imports the compiler, seconds in every worker, for five numbers. Where torch does not wrap
+    the method this changes nothing."""
+    optimizer: Any = torch.optim.Optimizer
+    wrapper = optimizer.add_param_group
+    optimizer.add_param_group = inspect.unwrap(wrapper)
+    try:
+        yield
+    finally:
+        optimizer.add_param_group = wrapper
 
 
 def _gradients_in(stage: _Stage, slot: _Slot, call: CEngineCall) -> list[Any]:

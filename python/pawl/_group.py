@@ -167,9 +167,10 @@ class Ranks:
 
     def _outcomes(self, name: str, mine: dict[str, Any], failed: BaseException | None,
                   what: str) -> list[dict[str, Any]]:
+        tried = f"tried to {what}"
         told = {**mine, "failed": "" if failed is None else f"{type(failed).__name__}: {failed}"}
         try:
-            out = [json.loads(text) for text in self._link.exchange(name, json.dumps(told), name)]
+            out = [json.loads(text) for text in self._link.exchange(name, json.dumps(told), tried)]
         except errors.PeerLost:
             if failed is not None:
                 raise failed from None
@@ -306,11 +307,11 @@ class Ranks:
 
     def _state_of(self, rank: int, step: int) -> str:
         """Digest of the names of another rank's save of `step`, or of a later one."""
-        key, looked = f"state/{rank}", time.monotonic()
+        key, looked, at = f"state/{rank}", time.monotonic(), "0"
         what, end = f"begun the save of step {step}", looked + _link.PATIENCE_S
-        self._link.expect({rank: key}, what)
         while True:
-            at, digest = self._link.get(key).split()
+            if self._link.has(key):
+                at, digest = self._link.get(key).split()
             if int(at) >= step:
                 return digest
             if time.monotonic() >= end:

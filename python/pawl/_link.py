@@ -2,9 +2,10 @@
 
 Promises: nothing here is a collective but making a Link; no call waits for a rank that is gone, or for
 ever: a thread in each rank gives a sign of life every BEAT_S, and a rank without one for LOST_S is told as
-PeerLost by those that wait for it. The same thread answers a notice to stop at once, whatever its program
-is doing: see Link.stop_step. Ignores: messages of programs that are not this start's (the store's port is
-chosen anew, and a name checked). Tested in tests/python/group_test.py."""
+PeerLost by those that wait for it; so is rank 0 when its store does not answer for LOST_S. The same thread
+answers a notice to stop at once, whatever its program is doing: see Link.stop_step. Ignores: messages of
+programs that are not this start's (the store's port is chosen anew, and a name checked). Tested in
+tests/python/group_test.py."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class Link:
         if failed:
             raise errors.PeerLost(f"rank 0 could not serve a store to the other ranks: {failed}")
         self._store = self._connect(addresses, port)
-        self._seen: dict[int, tuple[str, float]] = {}  # by rank: newest sign of life, and since when
+        # By rank: newest sign of life, since when it was seen, when it was looked for.
+        self._seen: dict[int, tuple[str, float, float]] = {}
         self._lost = ""
         # Of the two below: a step is before the answer to a notice, or after it.
         self._lock = threading.Lock()
@@ -94,17 +96,22 @@ class Link:
             return self._server
         why = ""
         for address in addresses:
+            refused = _store.refusal(address, port, CONNECT_S)
+            if refused:
+                why += f"; {address}: {refused}"
+                continue
             try:
                 store = _store.open_store(address, port, False, _seconds(CONNECT_S))
-                if store.check(["start"]) and bytes(store.get("start")).decode() == self.start:
+                bounded = _store.Bounded(store, max(1, round(LOST_S / BEAT_S)), BEAT_S)
+                if bounded.check(["start"]) and bounded.get("start").decode() == self.start:
                     store.set_timeout(_seconds(PATIENCE_S))
-                    return store
+                    return bounded
+                bounded.close()
                 why += f"; {address}: another program answers"
             except RuntimeError as e:
                 why += f"; {address}: {str(e).splitlines()[0]}"
         raise errors.PeerLost(f"rank {self.rank} does not reach the store of rank 0 at port {port}{why}. "
-                              "Set MASTER_ADDR "
-                              "on rank 0 to an address that all ranks reach")
+                              "Where rank 0 lives, set MASTER_ADDR on it to an address that all ranks reach")
 
     # ---- The thread ----
 
@@ -230,10 +237,10 @@ class Link:
             return "it has closed its Checkpointer"
         sign = self.get(f"beat/{rank}") if self.has(f"beat/{rank}") else ""
         now = time.monotonic()
-        before, since = self._seen.get(rank, ("", now))
-        if sign != before or rank not in self._seen:
-            self._seen[rank] = sign, now
-            return ""
+        before, since, looked = self._seen.get(rank, ("", now, now))
+        if sign != before or now - looked > LOST_S / 2:  # this process did not look: it may have been stopped
+            since = now
+        self._seen[rank] = sign, since, now
         return f"it has given no sign of life for {now - since:.0f} s" if now - since >= LOST_S else ""
 
     def need(self, keys: dict[int, str], what: str) -> None:
@@ -278,6 +285,8 @@ class Link:
                 self._linger(linger_s)
         except (RuntimeError, errors.PeerLost):
             pass
+        if isinstance(self._store, _store.Bounded):
+            self._store.close()
         self._lost = self._lost or "this rank has closed it"
         self._store = self._server = None
 
@@ -287,7 +296,7 @@ class Link:
             others = [r for r in others if not self.gone(r)]
             if not others:
                 return
-            now = " ".join(self._seen[r][0].split()[-1] for r in others)
+            now = " ".join(self._seen[r][0].rpartition(" ")[2] for r in others)
             if now != steps:
                 steps, since = now, time.monotonic()
             time.sleep(POLL_S_MAX)

@@ -90,8 +90,7 @@ def _scratch(size: int, folder: Path) -> mmap.mmap | None:
             os.posix_fallocate(file.fileno(), 0, size)
             return mmap.mmap(file.fileno(), size)
     except OSError as e:
-        kind = {errno.ENOSPC: errors.NoSpace, errno.EDQUOT: errors.NoSpace, errno.ENOENT: errors.NotFound}
-        raise kind.get(e.errno or 0, errors.Io)(
+        raise (errors.NoSpace if e.errno in (errno.ENOSPC, errno.EDQUOT) else errors.Io)(
             f"{folder}: no room for {size} bytes of tensors while they are put together: {e.strerror}",
             e.errno or 0) from e
 

@@ -168,13 +168,12 @@ class Model:
             raise errors.Argument(
                 "no stage has a parameter that requires a gradient: there is nothing to train"
             )
-        decays = {n.weight_decay for _, n in self._numbers} - {0.0}
-        first = self._numbers[0][1]._replace(weight_decay=max(decays, default=0.0))
+        decaying = [(where, n) for where, n in self._numbers if n.weight_decay]
+        of, first = (decaying or self._numbers)[0]
         for where, numbers in self._numbers:
-            if len(decays) > 1 or numbers._replace(weight_decay=first.weight_decay) != first:
+            if numbers._replace(weight_decay=numbers.weight_decay or first.weight_decay) != first:
                 raise errors.Unsupported(
-                    f"{self._numbers[0][0]} has {self._numbers[0][1]}, and {where} {numbers}: one "
-                    "AdamW for all stages is wanted"
+                    f"{of} has {first}, and {where} {numbers}: one AdamW for all stages is wanted"
                 )
         return first
 

@@ -124,6 +124,8 @@ def _deadline(timeout: float | None) -> int:
 class _Handle:
     """What Ckpt and Reader share: a pointer of the library, gone once it is closed."""
 
+    _full = ""  # what to do where no space is left
+
     def __init__(self) -> None:
         self._pointer: c_void_p | None = None
         self._error = _abi.CError()
@@ -137,11 +139,13 @@ class _Handle:
     def _call(self, function: str, *arguments: Any) -> None:
         code = getattr(self._library, function)(self._live(), *arguments, byref(self._error))
         if code:
-            _abi.check(code, self._error)
+            _abi.check(code, self._error, self._full)
 
 
 class Ckpt(_Handle):
     """An open run: struct pawl_ckpt. Close it; what it opened must not be used in a child of os.fork()."""
+
+    _full = ". Make room on that device: what was saved before is whole, the next save is a new attempt"
 
     def __init__(self, path: str | bytes | PathLike[Any], *, rank: int = 0, rank_count: int = 1,
                  start: str | None = None, every: int = 0, overhead: float = 0.0, mtbf_s: float = 0.0,
@@ -250,10 +254,6 @@ class Ckpt(_Handle):
         place = _place(_UNTIL, until, "until")
         self._call("pawl_ckpt_wait", _whole(id, 64, "id"), place, _deadline(timeout))
 
-    def cancel(self, id: int) -> None:
-        """Gives up a save that has not begun to commit."""
-        self._library.pawl_ckpt_cancel(self._live(), _whole(id, 64, "id"))
-
     def due(self, step: int) -> bool:
         """Is it time to save? Called once an iteration, which it measures."""
         return bool(self._library.pawl_ckpt_due(self._live(), step))
@@ -287,7 +287,7 @@ class Ckpt(_Handle):
             code = self._library.pawl_ckpt_close(pointer, deadline, byref(self._error))
             for made in self._declared.values():
                 made.close()
-            _abi.check(code, self._error)
+            _abi.check(code, self._error, self._full)
 
     def __enter__(self) -> Ckpt:
         return self

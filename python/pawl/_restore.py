@@ -18,6 +18,9 @@ import torch
 from . import _group, _match, _native, _shard, _torch, _tree, _warn, errors
 
 OVERWRITTEN = "The objects given to Checkpointer were partly overwritten: what they hold is of no meaning"
+REMEDY = "Give what was saved, by the same names, or from_scratch=True, which replaces what is stored"
+NOT_OURS = ("another program saved it. Give another folder; `pawl ckpt info` says what is in this one, "
+            "`pawl ckpt export` copies its tensors")
 TOLD_PROBLEMS_MAX = 3  # of damaged files, in a warning; `pawl ckpt ls` has all
 
 Stored = dict[str, _native.Tensor]
@@ -206,7 +209,8 @@ class Restore:
         """StateMismatch with every difference between what is stored and what is here."""
         here = {s.key: s for s in self._states}
         objects = blob["objects"]
-        out = [f"{k}: stored as {objects[k].get('kind')}, and not given" for k in objects if k not in here]
+        out = [f"{k}: stored as {objects[k].get('kind')}, and not given ({k}=...)"
+               for k in objects if k not in here]
         out += [f"{k}: given, and not stored" for k in here if k not in objects]
         for key, state in here.items():
             if key not in objects:
@@ -222,8 +226,8 @@ class Restore:
     def _refuse(self, blob: dict[str, Any], out: list[str]) -> None:
         if out:
             loaded = "" if self._overwrote else "; nothing was loaded"
-            raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit{loaded}:\n  "
-                                       + "\n  ".join(out))
+            raise errors.StateMismatch(f"{self._path}, step {blob.get('step')}, does not fit{loaded}. "
+                                       + "\n  ".join([f"{REMEDY}:", *out]))
 
     # ---- Putting in place ----
 
@@ -253,13 +257,13 @@ def _parse(path: str, blob: bytes) -> dict[str, Any]:
     try:
         out = json.loads(blob)
     except ValueError as e:
-        raise errors.Format(f"{path}: not written by pawl.Checkpointer ({e})") from e
+        raise errors.Format(f"{path}: not written by pawl.Checkpointer ({e}): {NOT_OURS}") from e
     if not isinstance(out, dict) or out.get("format") != _tree.FORMAT or \
             not isinstance(out.get("objects"), dict):
-        raise errors.Format(f"{path}: not written by pawl.Checkpointer")
+        raise errors.Format(f"{path}: not written by pawl.Checkpointer: {NOT_OURS}")
     if out.get("version") != _tree.VERSION:
         raise errors.Format(f"{path}: written in version {out.get('version')} of the format, this pawl "
-                            f"reads {_tree.VERSION}")
+                            f"reads {_tree.VERSION}: resume with the pawl that saved it, or a newer one")
     return out
 
 

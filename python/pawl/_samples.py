@@ -19,6 +19,7 @@ from .data import Permutation
 
 KEPT = 8  # micro-batches whose other half was not asked for yet: a process that holds both ends fetches once
 INPUT, TARGET = 0, 1
+SAMPLES_MAX = 1 << 53  # FOREIGN_SAMPLES_MAX: what the run's description can hold
 
 
 class Samples:
@@ -28,8 +29,10 @@ class Samples:
         self.data, self.collate = pipeline.data, pipeline.collate or torch.utils.data.default_collate
         self.seed, self.batch, self.contributions = seed, batch, contributions
         self.size = len(pipeline.data)
-        if self.size == 0:
-            raise errors.Argument("pipeline(data=...): the data set has no sample")
+        if not 1 <= self.size <= SAMPLES_MAX:
+            raise errors.Argument(
+                f"pipeline(data=...): len(data) is {self.size}, and 1 to {SAMPLES_MAX} is wanted"
+            )
         self._orders: OrderedDict[int, Permutation] = OrderedDict()
         self._halves: OrderedDict[tuple[int, int], dict[int, tuple[Any, list[int]]]] = OrderedDict()
 

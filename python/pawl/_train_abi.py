@@ -116,6 +116,7 @@ class CEngine(ctypes.Structure):
         ("drop", CFUNCTYPE(None, c_void_p, c_uint32, c_uint64)),
         ("close", CFUNCTYPE(None, c_void_p)),
         ("optimizer", CFUNCTYPE(c_int, c_void_p, POINTER(CEngineOptimizer), _E)),
+        ("samples", CFUNCTYPE(c_int, c_void_p, POINTER(c_uint64), _E)),
     ]
 
 

@@ -144,6 +144,9 @@ class Checkpointer:
         if isinstance(error, errors.NoSpace):
             error.args = (f"{error}. Nothing was opened, and what was saved is whole: make room on that "
                           "device, then make the Checkpointer again",)
+        if isinstance(error, errors.Foreign):
+            error.args = (f"{error}. Nothing was changed: files of two runs lie in one folder. Give each run "
+                          "its own, or put back the files that belong here",)
         return error
 
     def _before_step(self) -> None:

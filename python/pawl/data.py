@@ -185,12 +185,11 @@ class Sampler:
 
     def _check_rest(self, begin: int) -> None:
         """No rank may be left without a sample: it would not take part in the step's collectives."""
-        for first in (begin, 0):
-            rest = (self.size - first) % self.global_batch
-            if not self.drop_last and 0 < rest < self.world:
-                raise ValueError(f"the last batch from sample {first} of {self.size} has {rest} samples for "
-                                 f"{self.world} ranks: give drop_last=True, or another global_batch than "
-                                 f"{self.global_batch}")
+        rest = (self.size - begin) % self.global_batch
+        if not self.drop_last and 0 < rest < self.world:
+            raise ValueError(f"the last batch from sample {begin} of {self.size} has {rest} samples for "
+                             f"{self.world} ranks: give drop_last=True, or another global_batch than "
+                             f"{self.global_batch}")
 
 
 class Loader:

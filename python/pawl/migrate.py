@@ -31,7 +31,11 @@ def _save(run: str | os.PathLike[str], step: int, tensors: list[_native.Tensor],
         raise errors.Argument(f"step {step}: wanted the number of optimizer steps done, at least 1")
     if not tensors:
         raise errors.Format("there is no tensor in what is to be imported")
-    with _native.Ckpt(run, must_be_new=True) as ckpt:
+    try:
+        ckpt = _native.Ckpt(run, must_be_new=True)
+    except errors.Busy as e:
+        raise errors.Busy(f"{e}: an import makes a new run: give a folder without one", e.os_errno) from None
+    with ckpt:
         saved = ckpt.save(ckpt.declare(tensors), step, blob=_tree.blob(step, objects))
         ckpt.wait(saved, "durable")
 
@@ -69,7 +73,7 @@ def _files(source: Path) -> list[Path]:
 def import_safetensors(source: str | os.PathLike[str], run: str | os.PathLike[str], *, step: int,
                        key: str = "model") -> int:
     """Makes the run `run` of a safetensors file or a folder of them; names become `key/NAME`. Returns how
-    many tensors. Errors: NotFound, Format (which file, which tensor), Busy or Argument (the run exists),
+    many tensors. Errors: NotFound, Format (which file, which tensor), Busy (the run exists), Argument,
     NoSpace."""
     tensors: dict[str, _native.Tensor] = {}
     kept = []
@@ -104,7 +108,8 @@ def import_torch(source: str | os.PathLike[str], run: str | os.PathLike[str], *,
     torch.optim with a dot, "package.Lion", which is not checked. names: of the parameters in the optimizer's
     order, when the model's order does not give them. model_key, optimizer_key: the entries; None: "model",
     "model_state_dict" or "state_dict", and "optimizer", "optimizer_state_dict", "optimizer_states" (a list
-    of one) or "optim". Errors: Format, StateMismatch, Unsupported, Argument, NotFound."""
+    of one) or "optim". Errors: Format, StateMismatch, Unsupported, Argument, NotFound, Busy (the run
+    exists)."""
     import torch
 
     from . import _migrate_torch
@@ -138,13 +143,14 @@ def import_dcp(source: str | os.PathLike[str], run: str | os.PathLike[str], *, s
     skip: flattened names ("app.sampler") to leave out with all that is nested in them. optimizer_class,
     names, model_key, optimizer_key: as in import_torch. While it goes on it takes as much room
     again as the tensors, beside `run`.
-    Errors: NotFound, Format, Corrupt, StateMismatch, Unsupported, Argument, NoSpace, Io; no run is made
-    then."""
+    Errors: NotFound, Format, Corrupt, StateMismatch, Unsupported, Argument, Busy (the run exists), NoSpace,
+    Io; no run is made then."""
     from . import _migrate_dcp, _migrate_torch
 
     folder = Path(source)
     _check_finished(folder)
-    content = _migrate_dcp.contents(folder, Path(run).absolute().parent, skip)
+    beside = next(p for p in Path(run).absolute().parents if p.is_dir())  # the run is made with its parents
+    content = _migrate_dcp.contents(folder, beside, skip)
     keys = _migrate_torch.Keys(model_key, optimizer_key)
     entries, objects = _migrate_dcp.convert(content, folder, keys, optimizer_class, names)
     tensors, kept = _migrate_torch.native(entries)

@@ -44,10 +44,7 @@ def main(words: list[str]) -> int:
         command, fd = words[0], _descriptor(words[1])
         os.dup2(2, 1)
         sys.stdout = sys.stderr
-        if command != "describe":
-            signal.signal(
-                signal.SIGINT, signal.SIG_IGN
-            )  # Ctrl-C is for the launcher, which ends the run well
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the launcher, which ends the run well
         library = _train_abi.library()
         from ._engine import Engine  # brings torch
 

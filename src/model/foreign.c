@@ -127,6 +127,17 @@ pawl_code foreign_optimizer(struct foreign *f, bool *given, struct pawl_engine_o
     return error_set(e, PAWL_USER, 0, "optimizer: %s", text_of(&inner));
 }
 
+pawl_code foreign_samples(struct foreign *f, uint64_t *out, struct pawl_error *e) {
+    struct pawl_error inner = {0};
+    *out = 0;
+    if (f->engine->samples == NULL) return PAWL_OK;
+    if (f->engine->samples(f->engine->context, out, &inner) != PAWL_OK)
+        return error_set(e, PAWL_USER, 0, "samples: %s", text_of(&inner));
+    if (*out >= 1 && *out <= FOREIGN_SAMPLES_MAX) return PAWL_OK;
+    return error_set(e, PAWL_USER, 0, "samples: the data has %llu: wanted 1 to 2^53",
+                     (unsigned long long)*out);
+}
+
 /* ---- slots ---- */
 
 static void slot_free(struct foreign_slot *s, const struct stage *stage) {

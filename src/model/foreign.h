@@ -18,6 +18,7 @@
 #define FOREIGN_NAME_MAX    1024u               /* bytes of a tensor's name */
 #define FOREIGN_FLOATS_MAX  ((uint64_t)1 << 48) /* of a stage */
 #define FOREIGN_BYTES_MAX   ((uint64_t)1 << 48) /* of a micro-batch between two stages */
+#define FOREIGN_SAMPLES_MAX ((uint64_t)1 << 53) /* of the data: what a JSON number holds */
 
 /* Checks a layout as stage `stage` of `stages` (names, ranks, sizes, ends) and copies its tensors, one behind
  * the other; to be freed with foreign_tensors_free. USER, naming stage and tensor; MEMORY. */
@@ -35,5 +36,7 @@ pawl_code foreign_stage_open(struct foreign *f, uint32_t index, struct stage **o
 /* *given false: the engine leaves it to the specification. */
 pawl_code foreign_optimizer(struct foreign *f, bool *given, struct pawl_engine_optimizer *out,
                             struct pawl_error *e);
+/* Of the data; 0: the engine does not say. USER: what it says, or a number out of range. */
+pawl_code foreign_samples(struct foreign *f, uint64_t *out, struct pawl_error *e);
 
 #endif

@@ -38,6 +38,7 @@ pawl_code description_make(const struct spec *spec, struct description *out, str
     *out = (struct description){0};
     pawl_code code = engine_foreign(spec, &f, e);
     if (code == PAWL_OK) code = foreign_optimizer(f, &out->has_optimizer, &out->optimizer, e);
+    if (code == PAWL_OK) code = foreign_samples(f, &out->samples, e);
     if (code == PAWL_OK) {
         out->stages = calloc(spec->parallel.stages, sizeof *out->stages);
         if (out->stages == NULL)
@@ -184,9 +185,18 @@ pawl_code description_compare(const struct description *now, const struct descri
     pawl_code code = list_of(now, &a, e);
     if (code == PAWL_OK) code = list_of(then, &b, e);
     if (code == PAWL_OK) code = compare_lists(&a, &b, e);
+    if (code == PAWL_OK) code = description_compare_samples(then, now->samples, e);
     free(a.at);
     free(b.at);
     return code;
+}
+
+pawl_code description_compare_samples(const struct description *d, uint64_t samples, struct pawl_error *e) {
+    if (samples == d->samples || samples == 0 || d->samples == 0) return PAWL_OK;
+    return error_set(e, PAWL_FOREIGN, 0,
+                     "the data has %llu samples but this run began with %llu, and every step would be of "
+                     "others: " PUT_BACK,
+                     (unsigned long long)samples, (unsigned long long)d->samples);
 }
 
 pawl_code description_compare_stage(const struct description *d, const struct stage *stage,

@@ -29,6 +29,7 @@ struct description {
     struct description_stage *stages;
     bool has_optimizer;
     struct pawl_engine_optimizer optimizer;
+    uint64_t samples; /* of the data; 0: the engine does not say */
 };
 
 void description_close(struct description *d);
@@ -43,10 +44,11 @@ pawl_code description_parse(const char *text, size_t size, const char *name, str
 
 /* Ends meet: a stage takes what the one before gives; no name is there twice. USER. */
 pawl_code description_check(const struct description *d, struct pawl_error *e);
-/* FOREIGN: the first tensor that is not as it was, with both shapes. */
+/* FOREIGN: the first tensor that is not as it was, with both shapes; another number of samples. */
 pawl_code description_compare(const struct description *now, const struct description *then,
                               struct pawl_error *e);
-/* The same of a stage that has been opened. */
+/* The same of a number of samples, 0: not said; of a stage that has been opened. */
+pawl_code description_compare_samples(const struct description *d, uint64_t samples, struct pawl_error *e);
 pawl_code description_compare_stage(const struct description *d, const struct stage *stage,
                                     struct pawl_error *e);
 

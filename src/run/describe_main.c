@@ -1,5 +1,6 @@
 /* `PROGRAM describe FD`: one job in, one answer out. */
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,7 @@ int describe_main(int fd) {
     struct channel *c = NULL;
     struct message m;
     struct pawl_error e = {0};
+    signal(SIGINT, SIG_IGN); /* Ctrl-C is the launcher's to answer, which ends this process */
     pawl_code code = channel_open_fd(fd, &c, &e);
     if (code != PAWL_OK) return pawl_code_exit(code);
     code = await_job(c, &m, &e);

@@ -53,6 +53,10 @@ void description_print(const struct description *d, struct bytes *out) {
     } else {
         json_null(&j, "optimizer");
     }
+    if (d->samples > 0)
+        json_u64(&j, "samples", d->samples);
+    else
+        json_null(&j, "samples");
     json_array(&j, "stages");
     for (uint32_t s = 0; s < d->stage_count; s++) print_stage(&d->stages[s], &j);
     json_end_array(&j);
@@ -151,11 +155,19 @@ static void read_optimizer(struct in *in, const cJSON *item, struct description 
     }
 }
 
+/* Missing is null: what does not know the field does not say. */
+static void read_samples(struct in *in, const cJSON *item, struct description *out) {
+    if (item == NULL || cJSON_IsNull(item)) return;
+    out->samples = whole(in, item, "samples", (double)FOREIGN_SAMPLES_MAX);
+    if (out->samples == 0) wrong(in, "samples", "a number from 1, or null");
+}
+
 static void read_all(struct in *in, const cJSON *root, struct description *out) {
     const cJSON *stages = field_of(root, "stages"), *item;
     int64_t count = length_of(stages, FOREIGN_STAGES_MAX);
     if (whole(in, field_of(root, "format"), "format", FORMAT) != FORMAT) wrong(in, "format", "1");
     read_optimizer(in, field_of(root, "optimizer"), out);
+    read_samples(in, field_of(root, "samples"), out);
     if (count < 1) wrong(in, "stages", "a list of stages");
     if (in->code != PAWL_OK) return;
     out->stages = calloc((size_t)count, sizeof *out->stages);

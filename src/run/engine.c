@@ -79,8 +79,11 @@ static pawl_code open_data(struct engine *g, struct pawl_error *e) {
 }
 
 static pawl_code open_foreign(struct engine *g, struct pawl_error *e) {
+    uint64_t samples = 0;
     pawl_code code = description_load(&g->spec, &g->described, e);
-    return code == PAWL_OK ? engine_foreign(&g->spec, &g->foreign, e) : code;
+    if (code == PAWL_OK) code = engine_foreign(&g->spec, &g->foreign, e);
+    if (code == PAWL_OK) code = foreign_samples(g->foreign, &samples, e);
+    return code == PAWL_OK ? description_compare_samples(&g->described, samples, e) : code;
 }
 
 static pawl_code open_any(struct engine *g, uint32_t rank, struct pawl_error *e) {

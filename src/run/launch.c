@@ -105,6 +105,7 @@ static pawl_code set_up(struct launch *l, struct pawl_error *e) {
     if (code == PAWL_OK) code = check_path("--profile-out", o->profile_path, e);
     if (code == PAWL_OK) code = faults_open(l, e);
     if (code == PAWL_OK) code = fleet_programs(l, e);
+    if (code == PAWL_OK) code = fleet_listen(l, e);
     if (code == PAWL_OK) code = describe_engine(l, e);
     if (code == PAWL_OK) code = rundir_open(&l->dir, &l->spec, e);
     if (code == PAWL_OK) code = inject_set_read(&l->injects, l->spec.run.dir, e);

@@ -2,7 +2,7 @@
  *
  * The program writes to our standard error output, through us: the last line is the cause when it dies
  * without an answer. It has the time of a start (failure.compile_s): libraries like PyTorch take seconds to
- * load. What it says is checked like any other input (run/describe.h). */
+ * load. What it says is checked like any other input (run/describe.h). A signal ends it, and the call. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -10,14 +10,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "run/launch_state.h"
+#include "run/notice.h"
 
 /* Frame of the answer: the text, and the fields around it. */
 #define ANSWER_BYTES_MAX (DESCRIBE_BYTES_MAX + 1024u)
+
+/* A signal to the whole group may reach us after it has ended the program: how long that is waited for. */
+#define GROUP_MS 1000
 
 /* From the end of the channel until the process must be gone. */
 #define EXIT_NS INT64_C(2000000000)
@@ -87,6 +92,27 @@ static pawl_code failed_with(const struct asking *a, const char *why, struct paw
     return error_set(e, PAWL_SPEC, 0, "torch.module \"%.200s\": %s", a->l->spec.torch.module, why);
 }
 
+/* We have been: nobody waits for the answer any more. CANCELLED. */
+static bool told_to_end(struct asking *a, struct pawl_error *e) {
+    struct signalfd_siginfo info;
+    if (read(a->l->signal_fd, &info, sizeof info) != sizeof info) return false;
+    a->l->signals++;
+    error_set(e, PAWL_CANCELLED, 0,
+              "told to end (%s) while %.200s was asked what the stages of %.200s consist of: nothing was "
+              "begun",
+              strsignal((int)info.ssi_signo), a->l->worker[0], a->l->spec.torch.module);
+    return true;
+}
+
+/* Its channel has ended, without an answer. */
+static bool told_both(struct asking *a, struct pawl_error *e) {
+    sigset_t set = notice_set();
+    end_program(a, EXIT_NS);
+    bool by_notice = WIFSIGNALED(a->status) && sigismember(&set, WTERMSIG(a->status)) == 1;
+    if (by_notice) poll(&(struct pollfd){.fd = a->l->signal_fd, .events = POLLIN}, 1, GROUP_MS);
+    return told_to_end(a, e);
+}
+
 /* It has ended without an answer. */
 static pawl_code explain_end(struct asking *a, struct pawl_error *e) {
     const char *program = a->l->worker[0], *line = last_line(a);
@@ -134,20 +160,20 @@ static pawl_code await_answer(struct asking *a, struct pawl_error *e) {
         struct pawl_error inner = {0};
         channel_flush(c);
         pass_output(a);
+        if (told_to_end(a, e)) return PAWL_CANCELLED;
         pawl_code code = channel_receive(c, &m, &got, &inner);
         if (code == PAWL_OK && got) return take_answer(a, &m, e);
-        if (code == PAWL_PEER_LOST) {
-            end_program(a, EXIT_NS);
-            return explain_end(a, e);
-        }
+        if (code == PAWL_PEER_LOST) return told_both(a, e) ? PAWL_CANCELLED : explain_end(a, e);
         if (code != PAWL_OK) return failed_with(a, inner.text, e);
         if (clock_now_ns() >= end_ns) {
             char why[128];
             snprintf(why, sizeof why, "no answer within %.3g s (failure.compile_s)", (double)limit_ns / 1e9);
             return failed_with(a, why, e);
         }
-        struct pollfd fds[] = {{.fd = channel_fd(c), .events = POLLIN}, {.fd = a->output, .events = POLLIN}};
-        poll(fds, 2, 50);
+        struct pollfd fds[] = {{.fd = channel_fd(c), .events = POLLIN},
+                               {.fd = a->output, .events = POLLIN},
+                               {.fd = a->l->signal_fd, .events = POLLIN}};
+        poll(fds, 3, 50);
     }
 }
 

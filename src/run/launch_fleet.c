@@ -39,16 +39,28 @@ static void block_signals(bool block) {
     sigprocmask(block ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
+pawl_code fleet_listen(struct launch *l, struct pawl_error *e) {
+    sigset_t set = notice_set();
+    block_signals(true);
+    l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return l->signal_fd >= 0 ? PAWL_OK : error_set(e, PAWL_IO, errno, "cannot watch for signals");
+}
+
+/* Those behind the one that ended the run mean the same: none of them is to end the process before it has
+ * said so. */
+static void drop_signals(const struct launch *l) {
+    struct signalfd_siginfo info;
+    while (l->signals > 0 && read(l->signal_fd, &info, sizeof info) == sizeof info) {
+    }
+}
+
 pawl_code fleet_init(struct launch *l, struct pawl_error *e) {
     l->workers = calloc(l->ranks, sizeof *l->workers);
     if (l->workers == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %u workers", l->ranks);
     for (uint32_t r = 0; r < l->ranks; r++) l->workers[r].process.pidfd = -1;
     l->relay.process.pidfd = -1;
-    block_signals(true);
-    sigset_t set = notice_set();
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (l->epoll_fd < 0 || l->signal_fd < 0) return error_set(e, PAWL_IO, errno, "cannot watch for events");
+    if (l->epoll_fd < 0) return error_set(e, PAWL_IO, errno, "cannot watch for events");
     pawl_code code = fleet_watch(l, l->signal_fd, WATCH_SIGNAL, 0, e);
     witness_open(l);
     if (code != PAWL_OK) return code;
@@ -64,7 +76,10 @@ void fleet_close(struct launch *l) {
     if (l->workers != NULL) fleet_end(l, false);
     find_close(l);
     if (l->epoll_fd >= 0) close(l->epoll_fd);
-    if (l->signal_fd >= 0) close(l->signal_fd);
+    if (l->signal_fd >= 0) {
+        drop_signals(l);
+        close(l->signal_fd);
+    }
     for (uint32_t r = 0; l->workers != NULL && r < l->ranks; r++) {
         bytes_close(&l->workers[r].hello);
         bytes_close(&l->workers[r].readied);
@@ -324,7 +339,9 @@ void fleet_end(struct launch *l, bool wait) {
     for (uint32_t r = 0; r < l->ranks; r++) {
         struct launch_worker *w = &l->workers[r];
         if (w->process.pid <= 0) continue;
-        end_process(l, &w->process, wait && (w->finishing || w->left), end_ns);
+        /* A child that is still starting has nothing to end with, and may take as long as it takes. */
+        bool told = (w->ready || !w->child) && (w->finishing || w->left);
+        end_process(l, &w->process, wait && told, end_ns);
         reap(l, r, false);
     }
     struct launch_process *c = &l->relay.process;

@@ -187,6 +187,7 @@ pawl_code describe_engine(struct launch *l, struct pawl_error *e); /* nothing is
 pawl_code describe_settle(struct launch *l, struct pawl_error *e); /* the step to resume from is known */
 
 /* launch_fleet.c */
+pawl_code fleet_listen(struct launch *l, struct pawl_error *e); /* signals wait in l->signal_fd from now on */
 pawl_code fleet_init(struct launch *l, struct pawl_error *e);
 pawl_code fleet_run(struct launch *l, struct pawl_error *e); /* from start to l->over or a failure */
 void fleet_end(struct launch *l, bool wait);                 /* no process is left */

@@ -3,6 +3,7 @@
  *   PAWL_TEST_NAN=STEP      the loss of micro-batch 0 of that step is not a number
  *   PAWL_TEST_WIDTH=N       the layers between are so wide
  *   PAWL_TEST_LR=X          the engine has an optimizer, with this learning rate
+ *   PAWL_TEST_SAMPLES=N[,M] the data has N samples, in a worker M
  *   PAWL_TEST_SLOW=SECONDS  a worker takes so long to start, to open the engine, to open a stage
  *   PAWL_TEST_PRINT=TEXT    every stage prints it when it is opened
  *   PAWL_TEST_TWIN=1        all stages have a parameter of one name
@@ -72,6 +73,17 @@ static pawl_code test_optimizer(void *context, struct pawl_engine_optimizer *out
     return PAWL_OK;
 }
 
+static bool in_worker;
+
+static pawl_code test_samples(void *context, uint64_t *out, struct pawl_error *e) {
+    (void)context;
+    (void)e;
+    char *rest;
+    *out = strtoull(getenv("PAWL_TEST_SAMPLES"), &rest, 10);
+    if (in_worker && *rest == ',') *out = strtoull(rest + 1, NULL, 10);
+    return PAWL_OK;
+}
+
 static void send_bytes(int fd, const void *data, size_t size, size_t times) {
     for (size_t i = 0; i < times; i++)
         if (send(fd, data, size, MSG_NOSIGNAL) < 0) _exit(9);
@@ -95,12 +107,14 @@ int main(int argc, char **argv) {
     const char *wide = getenv("PAWL_TEST_WIDTH"), *how = getenv("PAWL_TEST_DESCRIBE");
     if (wide != NULL) width = (uint32_t)strtoul(wide, NULL, 10);
     if (getenv("PAWL_TEST_LR") != NULL) engine.optimizer = test_optimizer;
+    if (getenv("PAWL_TEST_SAMPLES") != NULL) engine.samples = test_samples;
     engine.forward = test_forward;
     engine.input_grad = test_input_grad;
     engine.weight_grad = test_weight_grad;
     engine.open = test_open;
     engine.stage_open = test_stage_open;
     if (argc == 3 && how != NULL && strcmp(argv[1], "describe") == 0) return misbehave(how, atoi(argv[2]));
-    if (argc == 3 && strcmp(argv[1], "worker") == 0) take_time();
+    in_worker = argc == 3 && strcmp(argv[1], "worker") == 0;
+    if (in_worker) take_time();
     return example_main(argc, argv);
 }

@@ -4,9 +4,12 @@ Standard library only. Needs PAWL_BUILD_DIR."""
 
 import json
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import unittest
+from datetime import datetime, timedelta
 
 from runs import BUILD, PAWL, TIMEOUT, RunCase
 
@@ -220,6 +223,17 @@ class Errors(ForeignCase):
         self.assertIn("optimizer.lr is 0.01, but 0.003 in the optimizer", done.stderr)
         self.assertIn("has lr -1", self.run_pawl(self.spec()[0], expect=64, PAWL_TEST_LR="-1").stderr)
 
+    def test_another_number_of_samples_is_refused_at_a_resume_and_in_a_worker(self):
+        spec, folder = self.spec()
+        self.run_pawl(spec, "--steps", "2", PAWL_TEST_SAMPLES="7")
+        self.assertEqual(json.loads((folder / "engine.json").read_text())["samples"], 7)
+        told = self.run_pawl(spec, expect=76, PAWL_TEST_SAMPLES="8").stderr
+        self.assertIn('torch.module "network": the data has 8 samples but this run began with 7', told)
+        told = self.run_pawl(spec, expect=76, PAWL_TEST_SAMPLES="7,8").stderr
+        self.assertIn("the data has 8 samples but this run began with 7", told.splitlines()[-1])
+        self.run_pawl(spec, PAWL_TEST_SAMPLES="7")
+        self.assertEqual(self.report(folder)["final_step"], STEPS)
+
 
 class Describing(ForeignCase):
     def refused(self, text, **environment):
@@ -241,6 +255,45 @@ class Describing(ForeignCase):
                 shown = self.refused(text, PAWL_TEST_DESCRIBE=how)
                 if how == "exit":
                     self.assertIn("Traceback: ...\n", shown)  # all of it, before our line
+
+    def test_a_signal_while_it_is_asked_ends_it_and_says_so(self):
+        def behind(run, asked):  # the launcher's comes after the end of the program
+            os.kill(int(asked.name), signal.SIGTERM)
+            self.await_that(run, lambda: not asked.exists())
+            os.kill(run.pid, signal.SIGTERM)
+
+        def twice(run, _):
+            os.kill(run.pid, signal.SIGSTOP)  # it finds both at once
+            for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGCONT):
+                os.kill(run.pid, number)
+
+        hang, slow = dict(PAWL_TEST_DESCRIBE="hang"), dict(PAWL_TEST_SLOW="100")
+        self.ended_while_asked(lambda run, _: os.kill(run.pid, signal.SIGTERM), **hang)
+        self.ended_while_asked(twice, **hang)
+        self.ended_while_asked(lambda run, _: os.killpg(run.pid, signal.SIGINT), **slow)
+        self.ended_while_asked(behind, **slow)
+
+    def ended_while_asked(self, end, **environment):
+        spec, folder = self.spec()
+        command = [PAWL, "train", spec, "--worker-program", ENGINE]
+        run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
+                               start_new_session=True)
+        self.addCleanup(self.end, run)
+        asked = self.await_that(run, lambda: self.asked_of(run, "PAWL_TEST_SLOW" in environment))
+        end(run, asked)
+        wanted = rf"told to end \(.+\) while {ENGINE} was asked .*: nothing was begun\n"
+        self.assertRegex(self.finish(run, expect=75), rf"^asking .*\npawl: error: {wanted}$")
+        self.assertFalse(asked.exists() or folder.exists())
+
+    def asked_of(self, run, opening):
+        """The folder in /proc of the program that is asked (and opens its engine); null: there is none."""
+        for pid in pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split():
+            at = pathlib.Path(f"/proc/{pid}")
+            ignored = re.search(r"SigIgn:\s*(\w+)", (at / "status").read_text()).group(1)
+            opens = not opening or int(ignored, 16) >> (signal.SIGINT - 1) & 1
+            if opens and b"describe" in (at / "cmdline").read_bytes().split(b"\0"):
+                return at
+        return None
 
     def test_what_it_prints_is_shown_and_does_no_harm(self):
         spec, _ = self.spec()
@@ -282,6 +335,22 @@ class Describing(ForeignCase):
         self.await_that(run, lambda: self.pid_at(folder, 3))
         self.assertIn("ends at once, as no step is done yet", self.command("stop", folder).stdout)
         self.assertIn("nothing is durable yet", self.finish(run, expect=75))
+
+    def test_a_stop_with_too_few_workers_waits_for_none_that_still_starts(self):
+        spec, folder = self.spec(pipelines=1, steps=100000, failure=", grace_s: 200, compile_s: 200")
+        slow, program = self.root / "slow", self.root / "program"
+        program.write_text(f'#!/bin/sh\n[ $1 = worker -a -e {slow} ] && exec sleep 99\nexec {ENGINE} "$@"\n')
+        program.chmod(0o755)
+        run = RunCase.start(self, spec, "--worker-program", program)
+        self.await_event(run, folder, "durable")
+        slow.touch()
+        self.kill(folder, 1)
+        self.await_event(run, folder, "worker_started")
+        self.command("stop", folder)
+        self.finish(run)
+        began, ended = (datetime.fromisoformat(self.events(folder, kind)[0]["time"])
+                        for kind in ("restored", "stopped"))
+        self.assertLess(ended - began, timedelta(seconds=9))  # 10 are for one that has something to end
 
     def test_a_notice_to_all_at_a_resume_ends_the_run_where_it_was_and_starts_nobody(self):
         spec, folder = self.spec(failure=", grace_s: 200")

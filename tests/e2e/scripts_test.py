@@ -398,6 +398,36 @@ class SetupTest(Tree):
         self.assert_complains("not a readable file", "setup", "demo", **self.environment(TEXT="/no/such/text"))
 
 
+class BenchTest(Tree):
+    def setUp(self):
+        super().setUp()
+        self.write("bench/one.py", '#!/usr/bin/env python3\n"""Says its options. And more.\n\n    one BUILD\n"""\n'
+                                   "import sys\nprint(sys.argv[1:])\nsys.exit('--bad' in sys.argv)\n")
+        self.write("bench/two.c", "/* Not built: by nobody.\n *\n *   bench_two FOLDER */\n#include <stdio.h>\n")
+
+    def test_help_has_the_options_and_the_head_of_a_benchmark(self):
+        told = self.assert_passes("bench", "--help")
+        for wanted in ("scripts/bench [NAME...] [-- OPTION...]", "--list", "-- --quick"):
+            self.assertIn(wanted, told)
+        self.assertEqual(self.assert_passes("bench", "--help", "one", "two"),
+                         "Says its options. And more.\n\n    one BUILD\n\n"
+                         "Not built: by nobody.\n\n  bench_two FOLDER\n")
+        self.assertRegex(self.assert_passes("bench", "--list"), "^one +Says its options\ntwo +Not built\n$")
+
+    def test_an_unknown_name_or_option_is_told_with_the_known_ones_and_nothing_is_run(self):
+        for words in (("one", "tow"), ("--help", "tow")):
+            done = self.run_script("bench", *words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn("no benchmark is called tow: wanted one of\n  one\n  two\n", done.stderr)
+        self.assert_complains("scripts/bench NAME -- --quick", "bench", "--quick")
+
+    def test_a_named_one_gets_the_build_folder_and_the_options_and_a_failure_ends_it(self):
+        self.assertEqual(self.assert_passes("bench", "one", "--", "--quick"), "== one\n['build', '--quick']\n")
+        self.assertEqual(self.run_script("bench", "one", "two", "--", "--bad").stdout.count("=="), 1)
+        self.assert_complains("build/bench/bench_two is not there: build it first", "bench", "two")
+        self.assertEqual(list((self.root / "build").iterdir()), [])
+
+
 class InstallTest(Tree):
     """The install script believes a cmake, an ldconfig and an id of ours; it runs as root unless told."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import importlib.util
 import inspect
@@ -13,8 +15,10 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
 import unittest
 import weakref
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -30,6 +34,7 @@ import pawl  # noqa: E402
 from pawl import errors  # noqa: E402
 
 torch.set_num_threads(1)
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000  # sched.h
 KEPT: list[Any] = []  # what lives until the interpreter ends
 
 
@@ -91,6 +96,7 @@ class Loop(Base):
         with pawl.Checkpointer(self.path, model=nn.Linear(4, 4), every=2) as ckpt:
             for _ in range(2):
                 ckpt.step()
+            self.assertFalse(ckpt._gatherer.holds())  # without an optimizer, save() has waited for the copies
             ckpt.wait()
             told = ckpt.events()
             self.assertEqual(["begun", "captured", "committed", "durable"], [e.kind for e in told])
@@ -101,14 +107,23 @@ class Loop(Base):
             ckpt.events()
 
     def test_generators_go_on_where_they_were(self) -> None:
+        def drawn() -> list[float]:
+            numpy = sys.modules.get("numpy")
+            return [*torch.rand(3).tolist(), random.random(), *(numpy.random.rand(2) if numpy else ())]
+
+        with contextlib.suppress(ImportError):
+            import numpy  # noqa: F401
         model = nn.Linear(2, 2)
         with pawl.Checkpointer(self.path, model=model) as ckpt:
             ckpt.step()
             ckpt.save()
-            wanted = torch.rand(3).tolist(), random.random()
-        with pawl.Checkpointer(self.path, model=model) as ckpt:
-            ckpt.resume()
-            self.assertEqual(wanted, (torch.rand(3).tolist(), random.random()))
+            wanted = drawn()
+        for rng in (True, False):
+            before = torch.get_rng_state()
+            with pawl.Checkpointer(self.path, model=model, rng=rng) as ckpt:
+                ckpt.resume()
+                self.assertEqual(rng, not torch.equal(before, torch.get_rng_state()))
+                self.assertEqual(rng, drawn() == wanted)
 
     def test_a_save_holds_the_state_before_the_next_optimizer_step(self) -> None:
         model = nn.Linear(1024, 1024, bias=False)
@@ -214,6 +229,11 @@ class Loop(Base):
                 pawl.Checkpointer(self.path, model=nn.Linear(2, 2), extra=wrong)
         self.assertTrue(issubclass(errors.Unsaveable, errors.Unsupported))
         self.assertFalse(os.path.exists(self.path))
+        deeper: Any = Counter()
+        deeper.state_dict = lambda: {"a": {"b": [1, print]}}
+        with pawl.Checkpointer(self.path, sampler=deeper, every=1) as ckpt, \
+                self.assertRaisesRegex(errors.Unsaveable, "sampler/a/b/1: a value of type builtins"):
+            ckpt.step()
 
     def test_what_to_call_is_said_in_the_words_of_python(self) -> None:
         self.train(3, every=1)
@@ -227,9 +247,13 @@ class Loop(Base):
 
     def test_a_full_device_says_what_to_do(self) -> None:
         full = errors.NoSpace("run/starts/2: cannot make: No space left on device", 28)
-        with mock.patch("pawl._native.Ckpt", side_effect=full), \
+        with mock.patch("pawl._native.Ckpt", side_effect=full) as opens, \
                 self.assertRaisesRegex(errors.NoSpace, "starts/2.*: make room on that device"):
-            pawl.Checkpointer(self.path, model=nn.Linear(2, 2))
+            pawl.Checkpointer(self.path, model=nn.Linear(2, 2), every=7, keep=3, in_flight=4, on_full="skip",
+                              tolerate=5, mtbf=60.0, overhead=0.5)
+        given = {"every": 7, "keep": 3, "in_flight": 4, "full": "skip", "tolerate": 5, "mtbf_s": 60.0,
+                 "overhead": 0.5, "rank_count": 1}
+        self.assertLessEqual(given.items(), opens.call_args.kwargs.items())
 
 
 class Again(Base):
@@ -299,6 +323,40 @@ class Again(Base):
         self.make().close()
         self.assertEqual("none", str(had.exception))
 
+    def test_closed_it_gives_its_hook_back(self) -> None:
+        hook, name = mock.Mock(), "register_step_pre_hook"
+        with mock.patch.object(torch.optim.Optimizer, name, create=True, return_value=hook):
+            self.make().close()
+        hook.remove.assert_called_once_with()
+
+    def test_a_thread_may_make_one_which_sets_no_handlers(self) -> None:
+        before, had = signal.getsignal(signal.SIGTERM), []
+
+        def work() -> None:
+            with self.make() as ckpt:
+                had.append((ckpt.step(), signal.getsignal(signal.SIGTERM)))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        self.assertEqual([(True, before)], had)
+
+    def test_after_a_signal_it_waits_no_longer_than_the_grace(self) -> None:
+        ckpt, waits = self.make(grace=2.0), []
+        ckpt.step()
+
+        def late(_: int, until: str, timeout: float) -> None:
+            waits.append((until, 0.0 <= timeout <= 2.0))
+            if until == "durable":
+                raise errors.Timeout("a slow device")
+
+        with mock.patch.object(ckpt._ckpt, "wait", late), self.assertRaises(pawl.Preempted) as had:
+            os.kill(os.getpid(), signal.SIGTERM)
+            ckpt.step()
+        self.assertEqual([("committed", True), ("durable", True)], waits)
+        self.assertRegex(str(had.exception), "step 2; it was not saved: a slow device")
+        ckpt.close()
+
     def test_handlers_of_two_are_given_back_in_either_order(self) -> None:
         told: list[int] = []
         before = signal.signal(signal.SIGUSR1, lambda number, _: told.append(number))
@@ -349,12 +407,57 @@ def ends_while_saving(path: str) -> None:
     KEPT.append(ckpt)
 
 
-def ends_while_failing(path: str) -> None:
+def begins_a_save_that_fails(path: str) -> pawl.Checkpointer:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     ckpt = pawl.Checkpointer(path, model=nn.Linear(1000, 1000), every=1)
     resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
     ckpt.step()
-    KEPT.append(ckpt)
+    return ckpt
+
+
+def ends_while_failing(path: str) -> None:
+    KEPT.append(begins_a_save_that_fails(path))
+
+
+def fills_its_disk(path: str) -> None:
+    """A small disk that only this process sees."""
+    os.mkdir(path)
+    c, maps = ctypes.CDLL(None), {"uid_map": f"0 {os.getuid()} 1", "setgroups": "deny",
+                                  "gid_map": f"0 {os.getgid()} 1"}
+    lost = c.unshare(CLONE_NEWUSER | CLONE_NEWNS)
+    for name, text in () if lost else maps.items():
+        Path("/proc/self", name).write_text(text)
+    if lost or c.mount(b"tmpfs", os.fsencode(path), b"tmpfs", 0, b"size=2500k"):
+        print("no disk of its own")
+        return
+    model = nn.Linear(300, 1000)
+    with contextlib.suppress(errors.Error), pawl.Checkpointer(f"{path}/run", model=model, every=1) as ckpt:
+        ckpt.step()
+        ckpt.wait()
+        ckpt.step()
+        try:
+            ckpt.wait()
+        except errors.NoSpace as e:
+            print(e)
+    with pawl.Checkpointer(f"{path}/run", model=model) as ckpt:
+        print("goes on from", ckpt.resume())
+
+
+def leaves_its_block_while_failing(path: str, raises: bool) -> None:
+    with begins_a_save_that_fails(path):
+        if raises:
+            raise SystemExit(7)
+
+
+def child_ends(path: str) -> None:
+    """As a worker of the program's own, which knows nothing of the Checkpointer."""
+    with pawl.Checkpointer(path, model=nn.Linear(4, 4), every=1) as ckpt:
+        ckpt.step()
+        child = os.fork()
+        if child == 0:
+            raise SystemExit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        ckpt.step()
 
 
 class Process(Base):
@@ -380,6 +483,27 @@ class Process(Base):
     def test_the_end_of_the_program_tells_of_failures(self) -> None:
         had = forked.run(ends_while_failing, self.path)
         self.assertIn("pawl: " + self.path + ": left open by the program", had.stderr)
+
+    def test_a_disk_that_gets_full_says_what_to_do_and_loses_nothing(self) -> None:
+        had = forked.run(fills_its_disk, self.path)
+        if had.stdout == "no disk of its own\n":
+            self.skipTest("no namespaces for users here")
+        said = "slot.* wanted [0-9]+ bytes.*[.] Make room on that device: what was saved"
+        self.assertRegex(had.stdout, said, had.stderr)
+        self.assertTrue(had.stdout.endswith("goes on from 1\n"), had.stdout + had.stderr)
+
+    def test_the_end_of_its_block_tells_of_failures(self) -> None:
+        for raises, code, said in ((False, 1, "pawl[.]errors[.](Io|NoSpace): .*slot"),
+                                   (True, 7, "^pawl: .*: while the program was failing: .*slot")):
+            had = forked.run(leaves_its_block_while_failing, f"{self.path}-{code}", raises)
+            self.assertEqual(code, had.returncode, had.stderr)
+            self.assertRegex(had.stderr, said)
+
+    def test_a_child_that_ends_leaves_it_alone(self) -> None:
+        had = forked.run(child_ends, self.path)
+        self.assertEqual((0, ""), (had.returncode, had.stderr))
+        with pawl.Checkpointer(self.path, model=nn.Linear(4, 4)) as ckpt:
+            self.assertEqual(2, ckpt.resume())
 
 
 if __name__ == "__main__":

@@ -151,6 +151,24 @@ class SamplerTest(unittest.TestCase):
             with self.assertRaises((ValueError, TypeError), msg=f"{key}={value!r}"):
                 sampler.load_state_dict({**sampler.state_dict(), key: value})
 
+    def test_a_position_whose_last_batch_leaves_a_rank_without_a_sample_is_refused(self) -> None:
+        first = Sampler(60, 3, rank=0, world=3)
+        steps(first, 1)
+        other = Sampler(60, 8, rank=0, world=3)
+        with self.assertRaisesRegex(ValueError, "from sample 3 of 60 has 1 samples for 3 ranks"):
+            other.load_state_dict(first.state_dict())
+        self.assertEqual(other.consumed, 0)
+
+    def test_an_iterator_begins_where_it_was_asked_for_and_a_load_forgets_what_it_gave(self) -> None:
+        sampler = Sampler(50, 8, shuffle=False)
+        late, state = iter(sampler), sampler.state_dict()
+        steps(sampler, 2)
+        self.assertEqual(next(late)[0], 0)
+        next(iter(sampler))
+        sampler.load_state_dict(state)
+        with self.assertRaisesRegex(RuntimeError, "at sample 0 of epoch 0 without a batch"):
+            sampler.pawl_step()
+
     def test_an_iterator_from_before_the_load_ends_with_an_error(self) -> None:
         sampler = Sampler(50, 8)
         old = iter(sampler)
@@ -226,6 +244,16 @@ class LoaderTest(unittest.TestCase):
 
         self.assertEqual([batch for _, batch in zip(numbers(), loader)], whole[4:])
 
+    def test_another_iterator_begins_at_the_position_and_counts_anew(self) -> None:
+        sampler = Sampler(50, 8, shuffle=False)
+        loader = Loader(sampler)
+        left = iter(loader)
+        self.assertEqual([next(left)[0], next(left)[0]], [0, 8])
+        self.assertEqual(next(iter(loader))[0], 0)
+        loader.pawl_step()
+        self.assertEqual(sampler.consumed, 8)
+        self.assertEqual(next(iter(sampler))[0], 8)
+
     def test_what_follows_no_sampler_is_refused(self) -> None:
         with self.assertRaisesRegex(TypeError, "got list"):
             Loader([1, 2])
@@ -257,6 +285,14 @@ class WorkersTest(unittest.TestCase):
             later = Loader(self.batches(resumed(loader.state_dict(), 50, 4, seed=4), workers))
             tail = [b.tolist() for b, _ in zip(later, range(11))]
             self.assertEqual(head + tail, whole, f"{workers} workers")
+
+    def test_what_workers_fetched_before_a_load_is_not_handed_out_after_it(self) -> None:
+        loader = Loader(self.batches(Sampler(50, 25), 2))  # whose workers are given the whole epoch at once
+        batches = iter(loader)
+        next(batches)
+        loader.load_state_dict(loader.state_dict())
+        with self.assertRaisesRegex(RuntimeError, "call resume"):
+            next(batches)
 
     def test_random_numbers_drawn_in_training_are_those_of_an_undisturbed_run(self) -> None:
         import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import os
 import random
@@ -10,6 +11,7 @@ import signal
 import sys
 import tempfile
 import unittest
+from typing import Any
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: this Python has no torch")
@@ -19,6 +21,8 @@ import forked  # noqa: E402
 import torch  # noqa: E402
 
 import pawl  # noqa: E402
+
+numpy: Any = importlib.import_module("numpy") if importlib.util.find_spec("numpy") else None
 
 torch.set_num_threads(1)
 STEPS, KILLED_AT = 200, 100
@@ -32,6 +36,8 @@ def train(folder: str, log: str, kill_at: int) -> None:
     """Logs step, loss, ids of the batch and state of the generators; kills itself after step `kill_at`."""
     torch.manual_seed(1)
     random.seed(2)
+    if numpy:
+        numpy.random.seed(3)
     data = torch.randn(64, 8)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.3),
                                 torch.nn.Linear(16, 3))
@@ -41,12 +47,14 @@ def train(folder: str, log: str, kill_at: int) -> None:
             open(log, "a", buffering=1) as out:
         for step in ckpt.steps(STEPS):
             ids = torch.randperm(64)[:16].tolist() + [random.randrange(64)]
+            ids += [int(numpy.random.randint(64))] if numpy else []
             loss = model(data[ids]).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             scheduler.step()
-            state = digest(bytes(torch.get_rng_state().tolist()), repr(random.getstate()).encode())
+            noise = [repr(numpy.random.get_state()).encode()] if numpy else []
+            state = digest(bytes(torch.get_rng_state().tolist()), repr(random.getstate()).encode(), *noise)
             print(step, loss.item().hex(), digest(repr(ids).encode()), state, file=out)
             if step + 1 == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -13,7 +13,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
 LINE = re.compile(r"step (\d+) (loss \S+.*)")
-TEXT = "".join(f"{n} times {n} is {n * n}, and the square of {n} is {n * n}.\n" for n in range(2000))
 
 
 def steps_of(text: str) -> dict[int, str]:
@@ -61,8 +60,13 @@ class ExamplesTest(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def command(self, name: str, where: str, *arguments: str) -> list[str]:
-        return [sys.executable, str(ROOT / "examples/python" / name), "--folder", str(self.folder / where),
-                *arguments]
+        """The one that the docs print, with another folder and more arguments."""
+        lines = (ROOT / "docs/pytorch.md").read_text().splitlines()
+        python, *words = next(line for line in lines if f"examples/python/{name}" in line).split()
+        self.assertEqual((python, words[1]), ("python", "--folder"))
+        files = [str(ROOT / word) if "." in word else word for word in words[3:]]
+        where = str(self.folder / where)
+        return [sys.executable, str(ROOT / words[0]), "--folder", where, *files, *arguments]
 
     def check_killed(self, name: str, total: int, *arguments: str) -> None:
         arguments = (*arguments, "--steps", str(total))
@@ -83,9 +87,7 @@ class ExamplesTest(unittest.TestCase):
         self.check_killed("classifier.py", 30, "--workers", "2")
 
     def test_the_gpt_killed_has_the_losses_of_one_that_was_not(self) -> None:
-        text = self.folder / "text"
-        text.write_text(TEXT)
-        self.check_killed("gpt.py", 60, "--text", str(text))
+        self.check_killed("gpt.py", 60)
 
     def test_a_text_too_short_is_told(self) -> None:
         text = self.folder / "text"

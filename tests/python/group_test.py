@@ -17,7 +17,7 @@ import ranks  # first: it skips where there is no torch
 import torch
 import torch.distributed as td
 
-from pawl import _link, _restore, errors
+from pawl import _link, _restore, _store, errors
 from pawl.checkpointer import Checkpointer
 
 _link.LOST_S = 4.0  # a killed rank is missed sooner
@@ -204,6 +204,59 @@ def rank_fails_in_resume(rank: int, world: int, folder: str, victim: int) -> Non
     ckpt._close(1.0, 0.0)
 
 
+# ---- Rank 0, and who only seems to be gone ----
+
+
+def rank_zero_stops(rank: int, world: int, folder: str) -> None:
+    """Its process lives, and answers nobody."""
+    _, _, ckpt = opened(folder)
+    ranks.put(folder, f"pid-{rank}", str(os.getpid()))
+    ckpt.step()
+    td.barrier()
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    must_raise(errors.PeerLost, "lost rank 0", ckpt.save)
+    ckpt._close(1.0, 0.0)
+    os.kill(int(ranks.get(folder, "pid-0")), signal.SIGKILL)
+
+
+def rank_without_store(rank: int, world: int, folder: str, why: str) -> None:
+    """why: rank 0 dies when it has said where its store is; or what is there is another program's."""
+    serve = _link.Link._serve
+
+    def strange(link: _link.Link) -> Any:
+        told = serve(link)
+        link._server.set("start", "that of others")
+        return told
+
+    if rank == 0 and why == "gone":
+        mock.patch.object(_link.Link, "_connect", lambda *_: os.kill(os.getpid(), signal.SIGKILL)).start()
+    elif rank == 0:
+        mock.patch.object(_link.Link, "_serve", strange).start()
+    elif why == "gone":
+        mock.patch.object(_store, "refusal", late_refusal).start()
+    if rank == 0:
+        must_raise(errors.PeerLost, "rank 1 of 2", lambda: opened(folder))
+    else:
+        text = "Connection refused" if why == "gone" else "another program answers"
+        must_raise(errors.PeerLost, text, lambda: opened(folder))
+
+
+def late_refusal(host: str, port: int, patience_s: float, refusal: Any = _store.refusal) -> str:
+    """Once rank 0 is gone: before that its port answers."""
+    end = time.monotonic() + ranks.LIMIT_S
+    while not (told := refusal(host, port, patience_s)) and time.monotonic() < end:
+        time.sleep(0.01)
+    return str(told)
+
+
+def rank_elsewhere(rank: int, world: int, folder: str) -> None:
+    """Rank 1 is on a machine that has another disk under the same name."""
+    mock.patch("socket.gethostname", lambda: f"machine-{rank}").start()
+    mock.patch("pawl._options.path_of", lambda path: f"{path}-{rank}").start()
+    must_raise(errors.Foreign, "all ranks save to one folder that all reach", lambda: opened(folder))
+
+
 # ---- At the start ----
 
 
@@ -329,6 +382,27 @@ class GroupTest(unittest.TestCase):
         codes = [0, 0, ranks.KILLED]
         ranks.run(rank_dies_in_resume, 3, self.folder, 2, wanted=codes)
         ranks.run(rank_resumes, 3, self.folder, 1, 1)
+
+    def test_a_rank_0_that_is_stopped_is_missed_as_one_that_is_gone(self) -> None:
+        ranks.run(rank_zero_stops, 2, self.folder, wanted=[ranks.KILLED, 0])
+
+    def test_without_the_store_of_rank_0_the_others_say_so_at_once(self) -> None:
+        ranks.run(rank_without_store, 2, self.folder, "gone", wanted=[ranks.KILLED, 0])
+        ranks.run(rank_without_store, 2, self.folder, "strange")
+
+    def test_folders_that_only_have_one_name_are_refused(self) -> None:
+        ranks.run(rank_elsewhere, 2, self.folder)
+
+    def test_silence_counts_while_somebody_listens(self) -> None:
+        """As when a machine is put to sleep, and all its processes with it."""
+        link: Any = _link.Link.__new__(_link.Link)
+        link.rank, link._seen = 1, {}
+        link.has, link.get = lambda key: key == "beat/0", lambda key: "7 1"
+        half = _link.LOST_S / 2
+        for now, gone in ((0, False), (half, False), (half + 100, False), (2 * half + 100, False),
+                          (3 * half + 100, True)):
+            with mock.patch("pawl._link.time.monotonic", lambda now=now: 1000.0 + now):
+                self.assertEqual(gone, bool(link.gone(0)), now)
 
     def test_other_numbers_of_ranks_take_up_the_run_one_after_another(self) -> None:
         ranks.run(rank_begins, 3, self.folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ if importlib.util.find_spec("torch") is None:
     sys.exit(77)
 
 LINES_MAX = 3
+ROOT = Path(__file__).resolve().parents[2]
 
 PLAIN = """\
 import torch
@@ -39,6 +41,25 @@ SAVED = PLAIN.replace("import torch\n", "import torch\nimport pawl\n").replace(
 
 # The same, killed by itself when step 17 is printed: saves of steps 4, 8, 12 and 16 were begun.
 KILLED = SAVED + "    if step == 17: import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
+
+
+# What the lines in the docs leave to the reader.
+BEFORE_SHOWN = """\
+import os, pawl, torch
+from pawl import Checkpointer, _native
+from pawl.data import Loader, Sampler
+from torch.utils.data import DataLoader
+torch.set_num_threads(1)
+torch.multiprocessing.set_start_method("fork")
+model = torch.nn.Linear(8, 1)
+opt = optimizer = torch.optim.AdamW(model.parameters())
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+data = torch.utils.data.TensorDataset(torch.randn(640, 8), torch.randn(640))
+top, steps = os.getcwd(), 12
+def newest():
+    with _native.Reader("runs/a") as reader:
+        return reader.steps()[reader.newest()].step
+"""
 
 
 class LinesTest(unittest.TestCase):
@@ -72,6 +93,16 @@ class LinesTest(unittest.TestCase):
         self.assertEqual(sorted(head), list(range(18)))
         self.assertIn(min(tail), (4, 8, 12, 16), "it did not go on from a step that was saved")
         self.assertEqual({**head, **tail}, plain)
+
+    def test_the_lines_that_the_docs_show_run_as_printed(self) -> None:
+        text = BEFORE_SHOWN
+        for page, stored in (("README.md", 10), ("docs/pytorch.md", 0), ("docs/pytorch-data.md", 12)):
+            shown = re.findall(r"^```python$(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+            self.assertEqual(len(shown), 1, page)
+            text += f"os.makedirs({page!r})\nos.chdir({page!r})\n{shown[0].replace('10000', 'steps')}"
+            text += f"assert step == steps - 1\nckpt.close()\nassert not {stored} or newest() == {stored}\n"
+            text += "os.chdir(top)\n"
+        self.run_script(text)
 
 
 if __name__ == "__main__":

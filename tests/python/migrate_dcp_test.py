@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import importlib.util
 import io
 import os
@@ -19,6 +20,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: this Python has no torch")
@@ -161,6 +163,23 @@ class MigrateDcpTest(unittest.TestCase):
             self.same(flat(other, second), flat(model, optimizer))
             self.assertEqual(second.param_groups[0]["betas"], optimizer.param_groups[0]["betas"])
 
+    def test_groups_of_a_flattened_optimizer_are_told_by_their_options(self) -> None:
+        def grouped(seed: int, *rates: float) -> tuple[Any, Any]:
+            model, _ = build(seed)
+            parts = [*model.parameters()][:2], [*model.parameters()][2:]
+            return model, torch.optim.AdamW([dict(params=p, lr=r) for p, r in zip(parts, rates)])
+
+        model, optimizer = grouped(3, 0.01, 0.02)
+        train(model, optimizer, 2)
+        flattened = state_dict.get_optimizer_state_dict(
+            model, optimizer, options=state_dict.StateDictOptions(flatten_optimizer_state_dict=True))
+        self.run_of({"model": model.state_dict(), "optimizer": flattened}, optimizer_class="AdamW")
+        other, second = grouped(9, 0.5, 0.6)
+        with Checkpointer(self.at / "run", model=other, optimizer=second, signals=()) as ckpt:
+            self.assertEqual(ckpt.resume(), 4)
+        self.assertEqual([group["lr"] for group in second.param_groups], [0.01, 0.02])
+        self.same(flat(other, second), flat(model, optimizer))
+
     def test_other_names_of_the_entries_are_found_or_given_and_the_rest_is_kept(self) -> None:
         for n, (names, options) in enumerate((
             (("model_state_dict", "optimizer_state_dict"), {}),
@@ -283,6 +302,10 @@ class MigrateDcpTest(unittest.TestCase):
         self.assertEqual(values, {"step": 7, "lr": 0.1})
         self.assertTrue(torch.equal(given["order"].pop("at"), torch.arange(4)))
         self.assertEqual(given, {"epoch": 3, "seen": [1, 2], "order": {}, "pair": (1, "a")})
+        two = {"model": model.state_dict(), "values": {"a": 1}, "step": 7}
+        dcp.save(two, checkpoint_id=str(self.at / "two"))
+        with self.assertRaisesRegex(errors.Format, "values is stored, and step would have to go there"):
+            migrate.import_dcp(self.at / "two", self.at / "other", step=4)
 
     def test_what_cannot_be_kept_is_named_and_can_be_skipped(self) -> None:
         content = {"model": build()[0].state_dict(),
@@ -429,6 +452,7 @@ class MigrateDcpTest(unittest.TestCase):
                 ([((0, 0), (2, 2)), ((0, 1), (2, 2))],
                  r"box at \(0, 1\) of \(2, 2\) lies over that at \(0, 0\)"),
                 ([((0, 0), (2, 3)), ((1, 2), (1, 1))], "lies over"),
+                ([((0, 0), (2, 2)), ((0, 2), (1, 1)), ((1, 1), (1, 1))], r"lies over that at \(0, 0\)"),
                 ([((0, 0), (2, 2))], "hold 4 elements, .* has 6: some are missing"),
                 ([((0, 0), (1, 3)), ((1, 0), (1, 2))], "some are missing"),
                 ([], "some are missing"),
@@ -481,6 +505,7 @@ class MigrateDcpTest(unittest.TestCase):
                 (lambda m: setattr(m, "storage_data", [1]), "storage_data: wanted a dict"),
                 (lambda m: m.planner_data.update(note=("model", "a")), "stands there twice"),
                 (lambda m: m.planner_data.update(note=("model", "a", "x")), "model.a: stands there twice"),
+                (lambda m: m.planner_data.update(note=("model",)), "what it is nested in is a value too"),
                 (lambda m: m.planner_data.update(note=("notes", 3)), "of a list only the places"),
                 (lambda m: m.planner_data.update(note=("x",) * 2000), "wanted 1 to 100"),
                 (lambda m: m.state_dict_metadata.update(note=3), "wanted a TensorStorageMetadata")]
@@ -510,8 +535,14 @@ class MigrateDcpTest(unittest.TestCase):
 
     def test_no_room_for_the_scratch_file_is_an_error(self) -> None:
         self.small()
-        with self.assertRaisesRegex(errors.NotFound, "no room for 256 bytes"):
-            migrate.import_dcp(self.at / "dcp", self.at / "no" / "run", step=1)
+        for number, kind in ((errno.ENOSPC, errors.NoSpace), (errno.EDQUOT, errors.NoSpace),
+                             (errno.EFBIG, errors.Io)):
+            full = OSError(number, os.strerror(number))
+            with mock.patch("os.posix_fallocate", side_effect=full), \
+                    self.assertRaisesRegex(kind, f"{self.at}: no room for 256 bytes .*{full.strerror}") as no:
+                migrate.import_dcp(self.at / "dcp", self.at / "no" / "run", step=1)
+            self.assertEqual(no.exception.os_errno, number)
+            self.assertFalse((self.at / "no").exists())
 
 
 class Marker:

@@ -12,12 +12,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from pawl import _abi, _train_abi, errors
+from pawl import _abi, _options, _train_abi, errors
 from pawl._native import Ckpt, Reader, Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +68,19 @@ class Layout(unittest.TestCase):
             subprocess.run([compiler, f"-I{ROOT}/include", f"{folder}/a.c", "-o", f"{folder}/a"], check=True)
             told = subprocess.run([f"{folder}/a"], capture_output=True, text=True, check=True).stdout
         self.assertEqual(told.splitlines(), wanted)
+
+    def test_what_options_may_be_at_most_is_what_the_library_takes(self) -> None:
+        text = (ROOT / "include/pawl/ckpt.h").read_text(encoding="utf-8")
+        for field, most in (("in_flight", _options.IN_FLIGHT_MAX), ("keep", _options.KEEP_MAX)):
+            self.assertRegex(text, rf"uint32_t {field}; +/\* .*\b1 to {most};")
+        self.assertRegex(text, rf"uint64_t chunk_bytes; /\* multiple of {_options.STAGING_MIN};")
+        allowed: dict[str, Any] = {"in_flight": _options.IN_FLIGHT_MAX, "keep": _options.KEEP_MAX,
+                                   "tolerate": _options.TOLERATE_MAX, "staging_bytes": _options.STAGING_MIN}
+        with tempfile.TemporaryDirectory() as folder:
+            Ckpt(folder, **allowed).close()
+            for name, value in allowed.items():
+                with self.assertRaisesRegex(errors.Argument, name):
+                    Ckpt(folder, **{name: value + (-1 if name == "staging_bytes" else 1)})
 
     def test_the_types_are_those_of_dtype_def_in_its_order(self) -> None:
         text = (ROOT / "include/pawl/dtype.def").read_text(encoding="utf-8")
@@ -247,6 +261,27 @@ class Saving(Folder):
         with Ckpt(self.path) as ckpt:
             ckpt.resume(ckpt.declare([tensor("a", declared, (1,))]))
         self.assertEqual(declared, other)
+
+    def test_other_threads_run_while_a_call_waits(self) -> None:
+        data, ticks, done = floats(1), [0], threading.Event()
+
+        def tick() -> None:
+            while not done.wait(0.001):
+                ticks[0] += 1
+
+        with Ckpt(self.path, rank_count=2, start="a start") as ckpt:
+            id = ckpt.save(ckpt.declare([tensor("a", data, (1,))]), 1, unit=0, unit_count=2)
+            other = threading.Thread(target=tick)
+            other.start()
+            before = ticks[0]
+            with self.assertRaises(errors.Timeout):
+                ckpt.wait(id, "durable", 0.5)  # the other rank's part will not come
+            had = ticks[0] - before
+            done.set()
+            other.join()
+            self.assertGreater(had, 3, "the library held the interpreter's lock")
+            with self.assertRaises(errors.Error):
+                ckpt.close(0.0)
 
     def test_starting_from_scratch_has_to_be_said(self) -> None:
         self.save(1, 1.0)

@@ -72,6 +72,7 @@ b.weight = nn.Parameter(a.weight.data)""",
     "meta": (one_stage("nn.Linear(6, 3, device='meta')"), "device meta"),
     "lazy": (one_stage("nn.LazyLinear(3)"), "no shape yet"),
     "dp": (one_stage("nn.DataParallel(nn.Linear(6, 3))"), "DataParallel"),
+    "dp inside": (one_stage("nn.Sequential(nn.DataParallel(nn.Linear(6, 3)))"), r"stage 0\.0 is a DataP"),
     "compiled": (one_stage("torch.compile(nn.Linear(6, 3))"), "OptimizedModule"),
     "rank": (
         one_stage(
@@ -104,6 +105,13 @@ class M(nn.Linear):
             optimizer=("lambda params: torch.optim.AdamW(params, lr=len(params[0]))"),
         ),
         "optimizer of stage 1",
+    ),
+    "decays by stage": (
+        one_stage(
+            "nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 3))",
+            optimizer=("lambda params: torch.optim.AdamW(params, weight_decay=len(params[0]))"),
+        ),
+        "optimizer of stage 1 .*weight_decay=3.0",
     ),
     "loss of no number": (one_stage("nn.Linear(6, 3)", loss="lambda y, t: y"), r"float32\[4, 3\]"),
     "loss detached": (
@@ -189,6 +197,7 @@ class Refusals(Case):
                 "shared by functions": 2,
                 "view": 2,
                 "rates by stage": 2,
+                "decays by stage": 2,
                 "output": 2,
                 "last stage cuts": 2,
                 "stage cuts its input": 3,
@@ -232,27 +241,19 @@ class M(nn.Linear):
             for step in range(9):
                 driver.microbatch(0, params, step, 0).forward()
 
-    def test_a_buffer_that_changes_later_is_refused_too(self) -> None:
-        driver = self.driver(
-            one_stage(
-                "M()",
-                """
-class M(nn.Linear):
-    def __init__(self):
-        super().__init__(6, 3)
-        self.calls = 0
-        self.register_buffer("late", torch.zeros(1))
-    def forward(self, x):
-        self.calls += 1
-        if self.calls > 3: self.late += 1
-        return super().forward(x)""",
-            ),
-            stages=1,
-        )
-        params = driver.params(0)
-        with self.assertRaisesRegex(Failed, "changes late"):
-            for step in range(4):
-                driver.microbatch(0, params, step, 0).forward()
+    def test_a_buffer_or_a_parameter_that_changes_later_is_refused_too(self) -> None:
+        for change, name in (
+            ("self.late += 1", "late"),
+            ("self.late = self.late + 1", "late"),
+            ("self.bias.detach().add_(1)", "bias"),
+            ("self.norm.train()", r"norm\.(running|num)"),
+        ):
+            text = LATE.replace("change()", change)
+            driver = self.driver(one_stage("M()", text), stages=1)
+            params = driver.params(0)
+            with self.subTest(change), self.assertRaisesRegex(Failed, f"changes {name}"):
+                for step in range(4):
+                    driver.microbatch(0, params, step, 0).forward()
 
     def test_options_and_a_pipeline_that_takes_none_do_not_go_together(self) -> None:
         for text, options, wanted in (
@@ -265,6 +266,16 @@ class M(nn.Linear):
                 self.driver(text, stages=3, options=options)
 
 
+LATE = """
+class M(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 3)
+        self.calls, self.norm = 0, nn.BatchNorm1d(3, affine=False).eval()
+        self.register_buffer("late", torch.zeros(1))
+    def forward(self, x):
+        self.calls += 1
+        if self.calls > 3: change()
+        return self.norm(super().forward(x))"""
 CALLS = """
 class M(nn.Module):
     def __init__(self):
@@ -335,6 +346,7 @@ class M(nn.Linear):
     def test_no_file_and_a_neighbour_s_import(self) -> None:
         (self.folder / "beside.py").write_text("import torch\nstage = torch.nn.Linear(6, 3)\n")
         self.driver(one_stage("stage", "from beside import stage"), stages=1)
+        self.assertEqual(self.failed("raise MemoryError", stages=1)[0].code, "MEMORY")
         error, _ = self.failed("", stages=1, name="no.txt")
         self.assertIn("no.txt", str(error))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -28,11 +29,12 @@ from pawl._samples import Samples  # noqa: E402
 from pawl._user import load, seed  # noqa: E402
 
 STEPS, SEED, BATCH, CONTRIBUTIONS = 20, 5, 2, 4
+CLIP, WARMUP, DECAY, LR_MIN = 0.69, 4, 16, 1e-4
 SPEC = """
 run: {{dir: {dir}, steps: {steps}, seed: {seed}, engine: torch}}
 torch: {{module: {module}, options: '{options}'}}
 parallel: {{pipelines: 2, stages: 2, microbatches: 2, batch: 2}}
-optimizer: {{clip_norm: 0}}
+optimizer: {{clip_norm: 0.69, warmup_steps: 4, decay_steps: 16, lr_min: 1e-4}}
 save: {{every: 1, keep: 2}}
 """
 # The example's pipeline. `go`: a file; while it is not there each sample takes a while, so that one can join.
@@ -125,7 +127,7 @@ class Torch(RunCase):  # type: ignore[misc]
         self.assertEqual((report["failures"], report["leaves"], report["coordinator_restarts"]), (1, 1, 1))
         self.check(folder)
 
-    def test_everything_killed_and_started_again_changes_no_bit_and_another_model_is_foreign(self) -> None:
+    def test_all_killed_and_started_again_changes_no_bit_and_other_models_or_data_are_foreign(self) -> None:
         spec, folder = self.spec()
         done = subprocess.run(
             [PAWL, "train", spec, "--quiet", "--inject", "kill:launcher@8"],
@@ -138,6 +140,11 @@ class Torch(RunCase):  # type: ignore[misc]
         self.module(module, width=128)  # of another length: byte code knows a file by its second and length
         refused = self.run_pawl(spec, expect=76)
         self.assertRegex(refused.stderr, r"parameter '.*' is \[.*128.*\] but this run began with \[.*16.*\]")
+        self.module(module)
+        half = "    p.data.text = p.data.text[: len(p.data.text) // 2]\n    print("
+        module.write_text(module.read_text().replace("    print(", half))
+        refused = self.run_pawl(spec, expect=76)
+        self.assertRegex(refused.stderr, r"the data has (\d+) samples but this run began with (?!\1)\d+")
         self.module(module)
         self.run_pawl(spec)
         self.assertTrue(self.report(folder)["resumed"])
@@ -160,11 +167,12 @@ class Torch(RunCase):  # type: ignore[misc]
 
     def test_losses_are_those_of_a_plain_loop(self) -> None:
         self.undisturbed()
-        had = [event["loss"] for event in self.events(self.first, "step")]
+        had = [(event["loss"], event["grad_norm"]) for event in self.events(self.first, "step")]
         wanted = plain_losses(self.made())
         self.assertEqual(len(had), STEPS)
-        torch.testing.assert_close(torch.tensor(had), torch.tensor(wanted), rtol=1e-4, atol=0)
-        self.assertLess(had[-1], had[0])
+        torch.testing.assert_close(torch.tensor(had), torch.tensor(wanted), rtol=2e-5, atol=0)
+        self.assertLess(had[-1][0], had[0][0])
+        self.assertEqual({norm > CLIP for _, norm in had}, {True, False})  # clipped in some steps
 
     def made(self) -> Any:
         """The pipeline of the undisturbed run, in this process."""
@@ -205,12 +213,22 @@ class Torch(RunCase):  # type: ignore[misc]
         self.assertEqual(json.loads(done.stdout)["final_step"], 3)
 
 
-def plain_losses(made: Any) -> list[float]:
-    """The mean loss of each step, by PyTorch alone; only what is random is set as pawl does."""
+def rate(step: int) -> float:
+    """What the optimizer's learning rate is multiplied by."""
+    if step < WARMUP:
+        return (step + 1) / WARMUP
+    least, share = LR_MIN / 1e-3, min(1.0, (step - WARMUP) / (DECAY - WARMUP))
+    return least + 0.5 * (1 + math.cos(math.pi * share)) * (1 - least)
+
+
+def plain_losses(made: Any) -> list[tuple[float, float]]:
+    """The mean loss and the gradient's norm of each step, by PyTorch alone; only what is random is set as
+    pawl does."""
     torch.set_num_threads(1)
     samples = Samples(made, SEED, BATCH, CONTRIBUTIONS)
     model = torch.nn.Sequential(*made.stages)
     optimizer = made.optimizer(list(model.named_parameters()))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     losses = []
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -223,8 +241,10 @@ def plain_losses(made: Any) -> list[float]:
             loss = made.loss(value, target) / CONTRIBUTIONS
             loss.backward()
             total += loss.item()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
-        losses.append(total)
+        scheduler.step()
+        losses.append((total, norm.item()))
     return losses
 
 

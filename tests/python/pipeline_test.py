@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
+import io
 import os
+import random
 import subprocess
 import sys
 import unittest
@@ -19,7 +22,7 @@ import torch  # noqa: E402
 from pipeline_kit import GPT, GPT_JOB, HEAD, MLP, Case, Driver, Failed, Memory, floats  # noqa: E402
 
 import pawl  # noqa: E402
-from pawl import _samples, _user  # noqa: E402
+from pawl import _samples, _split, _user  # noqa: E402
 from pawl.data import Permutation  # noqa: E402
 
 def plain(driver: Driver, step: int, number: int) -> tuple[float, list[dict[str, Any]]]:
@@ -56,7 +59,7 @@ class Gradients(Case):
                 zeros = torch.zeros(len(data) // 4)
                 torch.testing.assert_close(
                     floats(data),
-                    zeros if gradient is None else gradient.flatten(),
+                    zeros if gradient is None else gradient.to_dense().flatten(),
                     rtol=1e-4,
                     atol=1e-6,
                     msg=f"{name} differs from autograd's",
@@ -81,9 +84,10 @@ class Gradients(Case):
             def forward(self, x):
                 x = x.requires_grad_()
                 y = self.b(torch.tanh(self.a(x)))
-                slope, of_a = torch.autograd.grad(y.square().sum(), (x, self.a.weight), create_graph=True)
+                asked = (x, self.a.weight, self.a.bias)
+                slope, of_a, bias = torch.autograd.grad(y.square().sum(), asked, create_graph=True)
                 aside = torch.autograd.grad(self.b(torch.tanh(self.a(x))).sum(), x, create_graph=True)[0]
-                return y + slope.square().sum() + of_a.square().sum() + aside.square().sum()
+                return y + slope.square().sum() + of_a.square().sum() + bias.sum() + aside.square().sum()
         pipeline = pawl.pipeline(stages=[Penalty()], loss=F.cross_entropy, data=Data(), optimizer=adamw)
         """.replace("\n        ", "\n")
         )
@@ -116,6 +120,26 @@ pipeline = pawl.pipeline(stages=[Mapped()], loss=F.cross_entropy, data=Data(), o
         )
         self.check(self.driver(text, stages=1), 0, 0)
 
+    def test_what_is_left_out_frozen_in_part_sparse_or_without_a_gradient_is_as_autograd_has_it(self) -> None:
+        text = HEAD + """
+class Bag(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.a, self.b = nn.Embedding(9, 8, sparse=True), nn.Linear(6, 8), nn.Linear(8, 8)
+        self.a.bias.requires_grad_(False)
+        self.norm = nn.BatchNorm1d(8, track_running_stats=False)
+    def forward(self, x):
+        aside = self.b(self.a(x))  # nothing comes of it
+        with torch.no_grad(): aside = aside + self.b(x.new_ones(8))
+        at = x.abs().long() % 9
+        return x, self.norm(self.a(x)) + self.seen(at).sum(1), at, aside
+class Head(nn.Linear):
+    def forward(self, x, y, at, aside):
+        return F.linear(y * at.sum(1, keepdim=True), self.weight, 2 * self.bias) + x.sum()
+pipeline = pawl.pipeline(stages=[Bag(), Head(8, 3)], loss=F.cross_entropy, data=Data(), optimizer=adamw)
+"""
+        self.check(self.driver(text, stages=2), 0, 0)
+
     def test_a_linear_layer_s_are_left_for_weight_grad_and_all_others_are_not(self) -> None:
         driver = self.driver(MLP, stages=3)
         front = driver.microbatch(0, driver.params(0), 0, 0)
@@ -127,6 +151,7 @@ pipeline = pawl.pipeline(stages=[Mapped()], loss=F.cross_entropy, data=Data(), o
         slot = driver.engine._stages[1].slots[flight.c.slot]
         self.assertEqual([part is None for part in slot.parts], [False, False, True])  # norm, norm, linear
         self.assertTrue(any(flight.finish()["2.weight"]))
+        self.assertIs(torch.nn.functional.linear, _split.LINEAR)
         self.assertEqual(driver.engine._stages[1].slots, {})
 
 
@@ -135,6 +160,11 @@ def _digest_run(folder: str) -> str:
     driver = Driver(Path(folder), GPT, **GPT_JOB)
     params = [driver.params(stage) for stage in range(3)]
     return repr([driver.run(params, 1, number) for number in (2, 0)])
+
+
+class Putting(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.clone().put_(torch.tensor([0, 0]), torch.ones(2))
 
 
 class Bits(Case):
@@ -229,6 +259,8 @@ class Bits(Case):
         for stage in (2, 0, 1):
             self.assertEqual(again.params(stage).bytes(), first.params(stage).bytes())
             self.assertNotEqual(other.params(stage).bytes(), first.params(stage).bytes())
+        objects = [self.driver(MLP, stages=3, seed=seed).params(0).bytes() for seed in (7, 7, 8)]
+        self.assertEqual((objects[0] == objects[1], objects[0] == objects[2]), (True, False))
         again.table.stage_close(None, 1)
         torch.manual_seed(100)
         again.layouts[1] = again._open(1)
@@ -239,6 +271,14 @@ class Bits(Case):
         params = [driver.params(stage) for stage in range(3)]
         ctypes.memset(params[2].address, 0xFF, params[2].size)
         self.assertNotEqual(driver.run(params, 0, 0)[0], driver.run(params, 0, 0)[0])  # not a number
+
+    def test_torch_has_the_threads_of_the_job_and_refuses_what_is_not_deterministic(self) -> None:
+        self.addCleanup(torch.set_num_threads, torch.get_num_threads())
+        driver = self.driver(MLP, stages=3, threads=2)
+        self.assertEqual(torch.get_num_threads(), 2)
+        driver.engine.model().pipeline.stages[0].append(Putting())
+        with contextlib.redirect_stderr(io.StringIO()), self.assertRaisesRegex(Failed, "deterministic"):
+            driver.microbatch(0, driver.params(0), 0, 0).forward()
 
     def test_memory_of_a_micro_batch_is_told_and_freed(self) -> None:
         driver = self.driver(GPT, **GPT_JOB)
@@ -340,6 +380,16 @@ pipeline = pawl.pipeline(stages=[Tied()], loss=F.cross_entropy, data=Data(), opt
 
 
 class Data(Case):
+    def test_one_key_sets_the_generators_of_torch_python_and_numpy(self) -> None:
+        def drawn(*key: Any) -> list[float]:
+            _user.seed(*key)
+            found = [torch.rand(1).item(), random.random()]
+            return found if _user.numpy is None else [*found, _user.numpy.random.rand()]
+
+        first, other, again = drawn("a", 1), drawn("a", 2), drawn("a", 1)
+        self.assertEqual(again, first)
+        self.assertTrue(all(one != two for one, two in zip(first, other, strict=True)))
+
     def samples(self, size: int, batch: int, contributions: int) -> _samples.Samples:
         made = pawl.pipeline(
             stages=[torch.nn.Identity()],
@@ -390,7 +440,7 @@ class Data(Case):
         for data, text in (
             ("[torch.zeros(6)] * 5", "micro-batch is Tensor"),
             ("[(torch.zeros(6), 1, 2)] * 5", "list of 3"),
-            ("[]", "no sample"),
+            ("[]", "len\\(data\\) is 0, and 1 to 9007199254740992 is wanted"),
         ):
             with self.subTest(data), self.assertRaisesRegex(Failed, text):
                 self.driver(MLP.replace("data=Data()", f"data={data}"), stages=3)

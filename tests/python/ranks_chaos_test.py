@@ -5,6 +5,7 @@ PAWL_SEED=N repeats the choices of a run; each prints its own."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -23,10 +24,11 @@ from pawl.data import Sampler
 
 _link.LOST_S = 4.0  # a killed rank is missed sooner
 WORLD, KILLS, FOREVER = 3, 10, 1 << 40
-LIFE_S = 0.4  # of a group, at most: from its start, which it then does not survive, or from its first step
+LIFE_S = 0.4  # of a group, at most: from where its ranks have met, or from their first step
 
 
 def rank_trains(rank: int, world: int, folder: str, name: str, total: int) -> None:
+    ranks.put(folder, f"met-{rank}", "")
     torch.manual_seed(rank)
     inner = torch.nn.Sequential(torch.nn.Linear(4, 30), torch.nn.Dropout(0.2), torch.nn.Linear(30, 1))
     with torch.no_grad():
@@ -67,12 +69,14 @@ class ChaosTest(unittest.TestCase):
     def disturb(self, folder: str, dice: random.Random) -> str:
         """One life of the group; what was done to it."""
         for rank in range(WORLD):
-            os.unlink(os.path.join(folder, f"runs-{rank}"))
+            for name in (f"met-{rank}", f"runs-{rank}"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, name))
         group = ranks.Group(rank_trains, WORLD, folder, "cut", FOREVER)
-        at_start = dice.random() < 0.4
+        # Not before the ranks have met: PyTorch's own meeting waits half an hour for one that died there.
+        name = "met" if dice.random() < 0.4 else "runs"
         for rank in range(WORLD):
-            ranks.await_file(folder, f"runs-{rank}") if not at_start else ranks.put(folder, f"runs-{rank}",
-                                                                                    "")
+            ranks.await_file(folder, f"{name}-{rank}")
         time.sleep(dice.random() * LIFE_S)
         number = dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
         who = dice.sample(range(WORLD), dice.randint(1, WORLD))

@@ -26,7 +26,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 import pawl  # noqa: E402
-from pawl import _tree, errors  # noqa: E402
+from pawl import _native, _tree, errors  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -156,6 +156,22 @@ class Damage(Run):
                     self.assert_is(10)
                     self.assertRegex("".join(told), "going on from step 10, .*step 20.* does not count")
                     self.assertTrue(any(e.kind == "failed" for e in ckpt.events()))
+
+    def test_a_step_that_cannot_be_read_now_is_not_marked(self) -> None:
+        self.save(10, 20)
+        read, fails = _native.Reader.read, [errors.Io("the device is away")]
+
+        def once(reader: Any, index: int, tensors: Any) -> None:
+            if fails and tensors:
+                raise fails.pop()
+            read(reader, index, tensors)
+
+        with mock.patch.object(_native.Reader, "read", once), self.resumed() as (_, step, told):
+            self.assertEqual(10, step)
+            self.assertRegex("".join(told), "step 20 .*the device is away")
+        with self.resumed() as (_, step, told):
+            self.assertEqual((20, []), (step, told))
+            self.assert_is(20)
 
     def test_strict_raises_and_the_next_resume_goes_back(self) -> None:
         self.save(10, 20)

@@ -75,6 +75,7 @@ def rank_boxes(rank: int, world: int, folder: str, mesh_shape: tuple[int, ...]) 
     for case, count in zip(cases, everywhere.split([len(c) for c in covered])):
         assert torch.equal(count[:-1], torch.ones(len(count) - 1)), f"{case} is saved {count[:-1]} times"
         assert count[-1] >= 1, f"{case} is saved by nobody"
+        assert len(count) > 1 or count[-1] == 1, f"{case} is empty, and saved {count[-1]} times"
     summed = DTensor.from_local(arange((4,)), mesh, [Partial()] * len(mesh_shape))
     try:
         _shard.mine("bad", summed, rank, world)
@@ -83,7 +84,22 @@ def rank_boxes(rank: int, world: int, folder: str, mesh_shape: tuple[int, ...]) 
         assert str(e).startswith("bad: placement"), e
 
 
+    cut = [Replicate()] * (len(mesh_shape) - 1) + [Shard(0)]
+    uneven = DTensor.from_local(arange((rank + 2, 2)), mesh, cut, run_check=False, shape=torch.Size((8, 2)),
+                                stride=(2, 1))
+    box = _shard.box_of("t", (8, 2), mesh_shape, tuple(mesh.get_coordinate() or ()), tuple(uneven.placements))
+    try:
+        _shard.mine("cut", uneven, rank, world)
+        assert box[1] == (rank + 2, 2), f"{box} of a shard of {rank + 2} rows"
+    except errors.Unsupported as e:
+        assert box[1] != (rank + 2, 2) and "cut: its shard on this rank" in str(e), e
+
+
 class ShardTest(unittest.TestCase):
+    def test_a_dimension_counted_from_the_end_is_that_one(self) -> None:
+        for shard in (Shard(-1), Shard(1)):
+            self.assertEqual(((0, 3), (4, 3), 1, 0), _shard.box_of("t", (4, 6), (2,), (1,), (shard,)))
+
     def test_boxes_are_those_of_pytorch_and_cover_every_element_once(self) -> None:
         for mesh in MESHES:
             with self.subTest(mesh=mesh), tempfile.TemporaryDirectory() as folder:

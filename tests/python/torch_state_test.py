@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 import tempfile
 import unittest
@@ -16,9 +17,15 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 import pawl  # noqa: E402
-from pawl import _torch, errors  # noqa: E402
+from pawl import _native, _shard, _torch, errors  # noqa: E402
 
 torch.set_num_threads(1)
+
+
+# Of which each PyTorch has some.
+TYPES = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float8_e4m3fn",
+         "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "bfloat16",
+         "float32", "float64", "complex64")
 
 
 class Odd(nn.Module):
@@ -36,7 +43,7 @@ class Odd(nn.Module):
         self.register_buffer("empty", torch.empty(0, 3))
         self.register_buffer("scalar", torch.tensor(3.5))
         self.register_buffer("unsaved", torch.randn(2), persistent=False)
-        for dtype in _torch.DTYPES:
+        for dtype in {getattr(torch, name) for name in TYPES if hasattr(torch, name)} | set(_torch.DTYPES):
             raw = torch.randint(0, 2, (16,), dtype=torch.uint8)
             self.register_buffer("type_" + str(dtype).removeprefix("torch."), raw.view(dtype).clone())
         self.extra: object = {"seen": (1, 2)}
@@ -139,6 +146,60 @@ class TorchState(unittest.TestCase):
             self.assertIn(part, str(caught.exception))
         self.assertEqual(before, [bits(p) for p in now.parameters()])
         self.assertEqual({"epoch": 0}, notes)
+
+    def test_a_missing_and_another_optimizer_are_told_with_what_to_do(self) -> None:
+        def adam(model: Any, *groups: Any) -> Any:
+            return torch.optim.AdamW([{"params": list(g.parameters())} for g in groups] or model.parameters())
+
+        was = nn.ModuleDict({"x": nn.Linear(2, 2), "y": nn.Linear(2, 2)})
+        self.save(model=was, optimizer=adam(was))
+        now = nn.ModuleDict({"x": nn.Linear(2, 2), "y": nn.Linear(2, 2)})
+        before = [bits(p) for p in now.parameters()]
+        sgd = torch.optim.SGD(now.parameters(), lr=0.1)
+        for given, said in (({}, r"optimizer: stored as optimizer, and not given \(optimizer=...\)"),
+                            ({"optimizer": sgd}, "optimizer: stored is the state of AdamW, this is SGD"),
+                            ({"optimizer": {"lr": 1}}, "optimizer: stored as optimizer, given as object"),
+                            ({"optimizer": adam(now, now["x"], now["y"])},
+                             "optimizer: stored with 1 parameter groups, here are 2"),
+                            ({"optimizer": adam(now, now["x"])},
+                             "optimizer: group 0: y.weight is stored, and not here"),
+                            ({"optimizer": adam(now), "ema": {}}, "ema: given, and not stored")):
+            with self.subTest(said), pawl.Checkpointer(self.path, model=now, **given) as ckpt:
+                todo = "nothing was loaded. Give what was saved, by the same names, or from_scratch=True"
+                with self.assertRaisesRegex(pawl.StateMismatch, f"(?s){todo}.*\n  {said}"):
+                    ckpt.resume()
+        self.assertEqual(before, [bits(p) for p in now.parameters()])
+
+    def test_what_another_program_or_run_has_saved_is_refused_with_what_to_do(self) -> None:
+        for text, kind, said in ((b"", errors.Format, "not written by pawl.Checkpointer.*another folder"),
+                                 (b"[]", errors.Format, "not written by pawl.Checkpointer.*another folder"),
+                                 (b'{"format": "x", "objects": {}}', errors.Format, "not written by pawl"),
+                                 (b'{"format": "pawl-python", "version": 2, "objects": {}}', errors.Format,
+                                  "in version 2 of .* with the pawl that saved it")):
+            with self.subTest(text):
+                self.setUp()
+                with _native.Ckpt(self.path) as native:
+                    state = torch.ones(2, 2)
+                    handle = native.declare([_native.Tensor("model/weight", "F32", (2, 2), None, None,
+                                                            state.data_ptr())])
+                    native.save(handle, 1, blob=text)
+                with pawl.Checkpointer(self.path, model=nn.Linear(2, 2)) as ckpt:
+                    with self.assertRaisesRegex(kind, said):
+                        ckpt.resume()
+        self.setUp()
+        self.save(model=nn.Linear(2, 2))
+        store, self.path = f"{self.path}/store", f"{self.path}-2"
+        self.save(model=nn.Linear(2, 2))
+        shutil.rmtree(f"{self.path}/store")
+        shutil.copytree(store, f"{self.path}/store")
+        said = "belongs to run .*Nothing was changed.* Give each run its own"
+        with self.assertRaisesRegex(errors.Foreign, said):
+            pawl.Checkpointer(self.path, model=nn.Linear(2, 2))
+
+    def test_tensors_that_share_memory_in_part_are_not_read_in_place(self) -> None:
+        base = torch.zeros(12)
+        named = {"a": base[:8], "b": base[4:9], "c": base[9:], "d": torch.zeros(3)}
+        self.assertEqual({"c", "d"}, set(_shard.in_place(named)))
 
     def test_an_optimizer_without_its_model_is_refused(self) -> None:
         model = nn.Linear(2, 2)

@@ -25,7 +25,7 @@ struct fake {
     const char *text;  /* what with; null: it fills in nothing */
     double loss;
     bool silent; /* it sets no loss */
-    uint64_t kept_bytes;
+    uint64_t kept_bytes, samples;
     const float *grads[3];
     uint32_t opens, closes, stage_opens, stage_closes, drops, held;
     uint64_t dropped;             /* the last one */
@@ -454,6 +454,36 @@ static void the_optimizer_is_the_engine_s_if_it_has_one(void **state) {
     close_world(&w);
 }
 
+static pawl_code give_samples(void *context, uint64_t *out, struct pawl_error *e) {
+    *out = ((struct fake *)context)->samples;
+    return answer(context, "samples", e);
+}
+
+static void the_number_of_samples_is_told_and_in_its_range(void **state) {
+    (void)state;
+    struct world w;
+    struct pawl_error e = {0};
+    uint64_t n = 3;
+    open_world(&w, 0);
+    assert_int_equal(foreign_samples(w.foreign, &n, &e), PAWL_OK);
+    assert_int_equal(n, 0);
+    w.engine.samples = give_samples;
+    static const uint64_t cases[] = {1, FOREIGN_SAMPLES_MAX, 0, FOREIGN_SAMPLES_MAX + 1};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        w.fake.samples = cases[i];
+        assert_int_equal(foreign_samples(w.foreign, &n, &e), i < 2 ? PAWL_OK : PAWL_USER);
+        if (i < 2)
+            assert_int_equal(n, cases[i]);
+        else
+            assert_text(&e, "wanted 1 to 2^53");
+    }
+    w.fake.fails = "samples";
+    w.fake.text = "len() says no";
+    assert_int_equal(foreign_samples(w.foreign, &n, &e), PAWL_USER);
+    assert_text(&e, "samples: len() says no");
+    close_world(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stage_has_the_tensors_one_behind_the_other),
@@ -467,6 +497,7 @@ int main(void) {
         cmocka_unit_test(an_error_is_told_with_stage_step_and_microbatch),
         cmocka_unit_test(initial_values_are_numbers),
         cmocka_unit_test(the_optimizer_is_the_engine_s_if_it_has_one),
+        cmocka_unit_test(the_number_of_samples_is_told_and_in_its_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@
 #include "run/message.h"
 
 static const char text[] =
-    "{\"format\":1,\"optimizer\":null,\"stages\":["
+    "{\"format\":1,\"optimizer\":null,\"samples\":7,\"stages\":["
     "{\"input_bytes\":0,\"output_bytes\":64,\"tensors\":[{\"name\":\"a\",\"shape\":[3,4],\"decay\":true},"
     "{\"name\":\"b\",\"shape\":[],\"decay\":false}]},"
     "{\"input_bytes\":64,\"output_bytes\":0,\"tensors\":[{\"name\":\"c\",\"shape\":[5],\"decay\":false}]}]}"
@@ -55,6 +55,7 @@ static void a_description_prints_as_it_was_read(void **state) {
     assert_int_equal(d.stages[0].tensors[1].offset, 12);
     assert_int_equal(d.stages[0].tensors[1].rank, 0);
     assert_false(d.has_optimizer);
+    assert_int_equal(d.samples, 7);
     description_print(&d, &out);
     assert_int_equal(out.size, sizeof text - 1);
     assert_memory_equal(out.data, text, out.size);
@@ -82,6 +83,10 @@ static void whatever_is_no_description_is_refused_by_its_field(void **state) {
         {"null", "3", "optimizer: wanted an object, or null"},
         {"null", "{\"lr\":1}", "beta1: wanted a number"},
         {"\"optimizer\":null,", "", "optimizer: wanted"},
+        {"\"samples\":7", "\"samples\":0", "samples: wanted a number from 1, or null"},
+        {"\"samples\":7", "\"samples\":-1", "samples: wanted a whole number"},
+        {"\"samples\":7", "\"samples\":1e16", "samples: wanted a whole number"},
+        {"\"samples\":7", "\"samples\":\"7\"", "samples: wanted a whole number"},
         {"\"stages\":[", "\"stages\":[],\"x\":[", "stages: wanted a list of stages"},
         {"\"output_bytes\":64", "\"output_bytes\":-64", "output_bytes: wanted a whole number"},
         {"\"output_bytes\":64", "\"output_bytes\":6.5", "output_bytes: wanted a whole number"},
@@ -136,6 +141,9 @@ static void another_model_is_told_by_its_first_difference(void **state) {
     compare("{\"name\":\"a\",\"shape\":[3,4],\"decay\":true},{\"name\":\"b\",\"shape\":[],\"decay\":false}",
             "{\"name\":\"b\",\"shape\":[],\"decay\":false},{\"name\":\"a\",\"shape\":[3,4],\"decay\":true}",
             "parameter 'b' is where 'a' was");
+    compare("\"samples\":7", "\"samples\":8", "the data has 8 samples but this run began with 7");
+    compare("\"samples\":7", "\"samples\":null", NULL);
+    compare("\"samples\":7,", "", NULL);
 }
 
 static void another_cut_is_the_same_model(void **state) {
