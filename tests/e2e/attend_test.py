@@ -506,6 +506,9 @@ class Attend(RunCase):
         self.assertIn("failure.restarts", errors.strip().splitlines()[-1])
         self.assertIn("2 returns to a durable step", errors.strip().splitlines()[-1])
 
+    def await_durable(self, run, folder, step):
+        self.await_that(run, lambda: any(e["step"] >= step for e in self.events(folder, "durable")))
+
     def test_where_too_few_are_left_for_every_stage_workers_are_started(self):
         spec, folder = self.spec(steps=OPEN, pipelines=1, microbatches=6, failure=", restarts: 1")
         run = self.start(spec, "--quiet")
@@ -513,8 +516,7 @@ class Attend(RunCase):
             there = self.await_that(run, lambda: [w for w in self.training(folder) if w["stage"] == 1])
             os.kill(there[0]["pid"], signal.SIGKILL)
             self.await_event(run, folder, "restored", times)
-            back = self.events(folder, "restored")[-1]["step"]
-            self.await_that(run, lambda: any(e["step"] > back for e in self.events(folder, "durable")))
+            self.await_durable(run, folder, self.events(folder, "restored")[-1]["step"] + 1)
         self.end_and_compare(run, folder, pipelines=1, microbatches=6)
 
     def exhaust_starts(self, spec, folder):
