@@ -46,11 +46,11 @@ pawl_code fleet_listen(struct launch *l, struct pawl_error *e) {
     return l->signal_fd >= 0 ? PAWL_OK : error_set(e, PAWL_IO, errno, "cannot watch for signals");
 }
 
-/* Those behind the one that ended the run mean the same: none of them is to end the process before it has
- * said so. */
+/* One that comes behind the one that ended the run means the same, and one that comes while the run ends by
+ * itself asks for what is being done: none of them is to end the process before it has said how it went. */
 static void drop_signals(const struct launch *l) {
     struct signalfd_siginfo info;
-    while (l->signals > 0 && read(l->signal_fd, &info, sizeof info) == sizeof info) {
+    while (read(l->signal_fd, &info, sizeof info) == sizeof info) {
     }
 }
 
