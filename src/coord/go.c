@@ -98,9 +98,8 @@ void coord_go_back(struct coord *c) {
     c->target = c->config.final_version;
     if (c->stopping && c->final < c->target) c->target = c->final + 1;
     c->has_durable = c->has_durable && c->durable <= c->final;
+    /* What was found is not told as durable: it is complete, but may not be flushed, and not be kept yet. */
     if (!c->has_durable) c->durable = 0;
-    /* It may have become complete although who was to say so died. */
-    if (c->running_once && c->found > 0) coord_make_durable(c, c->found);
     c->shift = 0;
     c->optimistic = coord_first_optimistic(c);
     coord_reports_clear(c);

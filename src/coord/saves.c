@@ -80,7 +80,7 @@ void coord_saves_due(struct coord *c) {
         coord_push(c, COORD_SKIPPED)->version = c->final;
 }
 
-void coord_make_durable(struct coord *c, uint64_t version) {
+static void make_durable(struct coord *c, uint64_t version) {
     if (c->has_durable && version <= c->durable) return;
     c->has_durable = true;
     c->durable = version;
@@ -113,7 +113,7 @@ static void end_save(struct coord *c, struct coord_save *save) {
     c->save_count--;
     for (size_t i = (size_t)(save - c->saves); i < c->save_count; i++) c->saves[i] = c->saves[i + 1];
     if (whole)
-        coord_make_durable(c, version);
+        make_durable(c, version);
     else
         coord_push(c, COORD_FORGET)->version = version;
     if (failed && version == c->target) count_failure(c);

@@ -244,8 +244,6 @@ void coord_changes_advance(struct coord *c);
 void coord_on_saved(struct coord *c, const struct coord_event *event);
 void coord_on_stopping(struct coord *c);
 /* `final` just grew: is a save of it due? */
-/* Tells of a durable version, if it is newer than the last. */
-void coord_make_durable(struct coord *c, uint64_t version);
 void coord_saves_due(struct coord *c);
 void coord_saves_died(struct coord *c, uint32_t rank);
 bool coord_saves_awaited(const struct coord *c, uint32_t rank);

@@ -558,7 +558,7 @@ static void stopping_while_too_few_are_there_ends_at_the_durable_step(void **sta
     script_fenced(&s, 0, 1, -1);
     script_found(&s, 1);
     script_no_plan(&s);
-    assert_string_equal(script_stopping(&s), "RESTORED v=1 from 1; DURABLE v=1; DURABLE_AT v=1; FINISH v=1");
+    assert_string_equal(script_stopping(&s), "RESTORED v=1 from 1; FINISH v=1");
     script_close(&s);
 }
 

@@ -118,9 +118,7 @@ static void a_chunk_that_was_lost_meanwhile_sends_everybody_back(void **state) {
     assert_string_equal(answer(&s, 2, (struct coord_fenced_pair){.version = 7}, NULL, 0), "FIND view=2");
     script_found(&s, 3);
     s.own[2] = 1;
-    assert_string_equal(
-        script_planned(&s),
-        "RESTORED v=3 from 7; DURABLE v=3; DURABLE_AT v=3; GO view=2 v=3 restore optimistic shift=0");
+    assert_string_equal(script_planned(&s), "RESTORED v=3 from 7; GO view=2 v=3 restore optimistic shift=0");
     script_close(&s);
 }
 
