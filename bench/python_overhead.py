@@ -83,10 +83,10 @@ def measure(options, folder):
     from kit import beside, savers, train
     training = train.Training(options.millions, 1)
     count, ways = calibrate(options.step_ms * 1e-3), {}
+    kinds = {**savers.WAYS, "another process": beside.AnotherProcess}
     for name in options.ways:
         own = os.path.join(folder, name)
         os.makedirs(own)
-        kinds = {**savers.WAYS, "another process": beside.AnotherProcess}
         ways[name] = kinds[name](own, 1, training.model, training.optimizer)
         stretch(ways[name], 1, 2, count)
     draw = random.Random(5)

@@ -51,11 +51,12 @@ static bool has_final(const struct worker *w) {
 }
 
 static pawl_code answer(struct worker *w, struct pawl_error *e) {
+    bool knows = has_final(w);
     struct fenced f = {.has_durable = w->has_durable,
                        .durable = w->durable,
                        .incarnation = w->incarnation,
-                       .optimistic = has_final(w) && w->optimistic,
-                       .shift = has_final(w) ? w->shift : 0};
+                       .optimistic = knows && w->optimistic,
+                       .shift = knows ? w->shift : 0};
     struct bytes data = {0};
     f.pairs = calloc((size_t)w->holding_count + 1, sizeof *f.pairs);
     f.saves = calloc((size_t)w->save_count + 1, sizeof *f.saves);
