@@ -94,6 +94,17 @@ class LinesTest(unittest.TestCase):
         self.assertIn(min(tail), (4, 8, 12, 16), "it did not go on from a step that was saved")
         self.assertEqual({**head, **tail}, plain)
 
+    def test_without_numpy_and_the_command_reads_what_was_saved(self) -> None:
+        bare = 'import sys\nsys.modules["numpy"] = None\n'
+        head = self.run_script(bare + KILLED, -9)
+        tail = self.run_script(bare + SAVED)
+        self.assertEqual({**head, **tail}, self.run_script(PLAIN))
+        pawl, run = Path(os.environ["PAWL_BUILD_DIR"]).resolve() / "pawl", self.folder / "run"
+        for words, told in ((["verify", run], "newest complete step: 30"), (["info", run], "model/0.weight")):
+            done = subprocess.run([pawl, "ckpt", *words], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(told, done.stdout)
+
     def test_the_lines_that_the_docs_show_run_as_printed(self) -> None:
         text = BEFORE_SHOWN
         for page, stored in (("README.md", 10), ("docs/pytorch.md", 0), ("docs/pytorch-data.md", 12)):
