@@ -99,9 +99,9 @@ class LinesTest(unittest.TestCase):
         head = self.run_script(bare + KILLED, -9)
         tail = self.run_script(bare + SAVED)
         self.assertEqual({**head, **tail}, self.run_script(PLAIN))
-        pawl, run = Path(os.environ["PAWL_BUILD_DIR"]).resolve() / "pawl", self.folder / "run"
-        for words, told in ((["verify", str(run)], "newest complete step: 30"), (["info", str(run)], "model/0.weight")):
-            done = subprocess.run([pawl, "ckpt", *words], capture_output=True, text=True, timeout=60)
+        pawl = Path(os.environ["PAWL_BUILD_DIR"]).resolve() / "pawl"
+        for word, told in (("verify", "newest complete step: 30"), ("info", "model/0.weight")):
+            done = subprocess.run([pawl, "ckpt", word, self.folder / "run"], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(told, done.stdout)
 
