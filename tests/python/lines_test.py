@@ -101,7 +101,8 @@ class LinesTest(unittest.TestCase):
         self.assertEqual({**head, **tail}, self.run_script(PLAIN))
         pawl = Path(os.environ["PAWL_BUILD_DIR"]).resolve() / "pawl"
         for word, told in (("verify", "newest complete step: 30"), ("info", "model/0.weight")):
-            done = subprocess.run([pawl, "ckpt", word, self.folder / "run"], capture_output=True, text=True, timeout=60)
+            done = subprocess.run([pawl, "ckpt", word, self.folder / "run"], capture_output=True, text=True,
+                                  timeout=60)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(told, done.stdout)
 
