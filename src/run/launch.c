@@ -166,6 +166,7 @@ pawl_code launch_train(const struct pawl_train_options *options, struct pawl_tra
     bool ready = code == PAWL_OK;
     if (ready) code = train(&l, &cause);
     if (code == PAWL_OK) code = digest(&l, &cause);
+    if (code == PAWL_OK && l.at_found) tell_durable(&l, l.report.final_step); /* settled, and read just now */
     if (ready) tell_after(&l, code == PAWL_OK);
     if (ready && code == PAWL_OK) faults_tell_missed(&l);
     l.report.tokens_per_s = l.train_ns > 0 ? (double)l.report.tokens * 1e9 / (double)l.train_ns : 0;

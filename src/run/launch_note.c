@@ -115,11 +115,10 @@ static void note_decided(struct launch *l, const struct coord_action *a) {
     faults_at(l, FAULT_LAUNCH_DECIDED);
 }
 
-static void note_durable(struct launch *l, const struct coord_action *a) {
-    int64_t now = clock_now_ns(), decided = decided_at(l, a->version);
-    if (l->has_durable && a->version <= l->report.last_durable_step)
-        return; /* a new coordinator learned it */
-    l->report.last_durable_step = a->version;
+void tell_durable(struct launch *l, uint64_t step) {
+    int64_t now = clock_now_ns(), decided = decided_at(l, step);
+    if (l->has_durable && step <= l->report.last_durable_step) return; /* a new coordinator learned it */
+    l->report.last_durable_step = step;
     l->report.saves++;
     l->has_durable = true;
     l->durable_ns = now;
@@ -127,9 +126,9 @@ static void note_durable(struct launch *l, const struct coord_action *a) {
     if (decided > 0) l->save_ns = now - decided;
     rundir_note_durable(&l->dir, NULL);
     struct json *j = progress_begin(l->progress, "durable");
-    json_i64(j, "step", (int64_t)a->version);
+    json_i64(j, "step", (int64_t)step);
     if (l->saves_failing)
-        progress_end(l->progress, "saving works again: step %llu is durable", (unsigned long long)a->version);
+        progress_end(l->progress, "saving works again: step %llu is durable", (unsigned long long)step);
     else
         progress_end(l->progress, NULL);
     l->saves_failing = false;
@@ -315,7 +314,7 @@ static void note_action(struct launch *l, const struct coord_action *a) {
         note_restored(l, a);
         break;
     case COORD_DURABLE_AT:
-        note_durable(l, a);
+        tell_durable(l, a->version);
         break;
     case COORD_LATE:
         note_late(l, a);

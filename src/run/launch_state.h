@@ -265,6 +265,7 @@ void faults_tell_missed(struct launch *l);
 
 /* launch_note.c */
 void tell_note(struct launch *l, const struct conduct_note *n);
+void tell_durable(struct launch *l, uint64_t step);
 void tell_missed(struct launch *l); /* deaths that no coordinator lived to notice */
 
 /* launch_view.c */

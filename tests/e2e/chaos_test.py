@@ -44,8 +44,12 @@ class Chaos(unittest.TestCase):
         self.assertEqual(len(report["weights_sha256"]), 64)
         self.assertEqual(list(self.root.iterdir()), [])
 
-    def test_a_notice_as_the_run_ends_by_itself_changes_no_exit_code(self):
-        self.chaos("--seed", "20261130", "--first", "17", "--runs", "1")
+    def test_runs_that_once_broke_a_promise_keep_it(self):
+        """14: the last step was found complete, who could tell that it is durable had died. 17: SIGTERM to the
+        launcher as the run ended by itself."""
+        for number in ("14", "17"):
+            with self.subTest(number=number):
+                self.chaos("--seed", "20261130", "--first", number, "--runs", "1")
 
     def test_a_run_is_repeated_by_its_number_and_kept_when_asked(self):
         done = self.chaos("--seed", SEED, "--first", "3", "--runs", "1", "--steps", "4", "--keep", "--json")

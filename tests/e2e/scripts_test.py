@@ -227,12 +227,12 @@ class CheckTest(Tree):
         self.assertIn("   | all is lost\n", said)
         self.assertIn("FAILED   tests: storm/one\n1 passed", said)
 
-    def test_what_repeats_a_failure_is_shown_and_stands_beside_its_name(self):
-        said = self.ctest_stage("echo 'repeat with: SEED=7 storm'; i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); "
+    def test_what_names_and_repeats_a_failure_is_shown_and_stands_beside_its_name(self):
+        said = self.ctest_stage("echo 'FAIL: test_x (X)'; echo 'repeat with: SEED=7 storm'; i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); "
                                 "echo a line of a long report, number $i; done; exit 1\n")
-        self.assertIn("   | repeat with: SEED=7 storm\n   | ...\n   | a line of a long", said)
+        self.assertIn("   | FAIL: test_x (X)\n   | repeat with: SEED=7 storm\n   | ...\n   | a line of a long", said)
         self.assertIn("number 20000\n", said)
-        self.assertIn("FAILED   tests: storm/one\n         repeat with: SEED=7 storm\n", said)
+        self.assertIn("FAILED   tests: storm/one\n         FAIL: test_x (X)\n         repeat with: SEED=7 storm\n", said)
 
     def test_a_stage_that_does_not_exist_is_refused(self):
         self.assert_complains("no stage speed", "check", "speed")

@@ -38,6 +38,8 @@ optimizer: {{clip_norm: 0.69, warmup_steps: 4, decay_steps: 16, lr_min: 1e-4}}
 save: {{every: 1, keep: 2}}
 """
 # The example's pipeline. `go`: a file; while it is not there each sample takes a while, so that one can join.
+# `good`: after so many calls in one process, stage 1 fails in every process: what fails is the user's code,
+# not the machine, so that another try fails too.
 MODULE = """
 import importlib.util, os, pathlib, time
 spec = importlib.util.spec_from_file_location("example", {example!r})
@@ -51,10 +53,11 @@ class Slow:
         if not os.path.exists(self.go): time.sleep(0.6)
         return self.data[index]
 class Failing(example.nn.Module):
-    calls = 0
+    calls, fails = 0, pathlib.Path(__file__ + ".fails")
     def forward(self, x):
         Failing.calls += 1
-        if Failing.calls > {good}:
+        if Failing.calls > {good}: self.fails.touch()
+        if self.fails.exists():
             raise ValueError("the shoe does not fit")
         return x
 def pipeline(options):
