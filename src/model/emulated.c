@@ -254,6 +254,7 @@ static pawl_code weight_grad(struct stage *stage, const struct version *v, struc
     struct emulated_slot *s = slot_of(slot);
     int64_t begin_ns = time_of(m), *footer = sums + gradsum_words(stage->sums, stage->param_count);
     fill_gradient(m, value_after(m, v, slot, s->grad_value));
+    gradsum_clear_empty(stage->sums, sums, stage->param_count);
     for (uint32_t t = 0; t < stage->tensor_count; t++) {
         const struct stage_tensor *tensor = &stage->tensors[t];
         void *sum = gradsum_at(stage->sums, sums, tensor->offset);

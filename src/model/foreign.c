@@ -288,6 +288,7 @@ static pawl_code weight_grad(struct stage *stage, const struct version *v, struc
     call.loss = slot->loss;
     if (engine->weight_grad(engine->context, &call, &inner) != PAWL_OK)
         return slot_failed(stage, slot, "weight_grad", &inner, e);
+    gradsum_clear_empty(stage->sums, sums, stage->param_count);
     for (uint32_t t = 0; t < stage->tensor_count; t++)
         add_tensor(m, t, v->exponents[t] - exponent_shift, sums, footer);
     if (slot->output == NULL) gradsum_add_loss(footer, slot->loss, stage->contributions);

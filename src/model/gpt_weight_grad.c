@@ -12,6 +12,7 @@ struct target { /* where contributions go */
     const struct version *v;
     int64_t *sums;
     int32_t shift;
+    bool store; /* there are no sums yet */
 };
 
 static int64_t *footer_of(const struct target *t) {
@@ -24,9 +25,9 @@ static uint32_t add_part(const struct target *t, uint32_t tensor, uint64_t at, c
     const struct stage *stage = &t->m->stage;
     void *sum = gradsum_at(stage->sums, t->sums, stage->tensors[tensor].offset + at);
     if (stage->sums == GRADSUM_EXACT)
-        return gradsum_add_part(sum, g, count, t->v->exponents[tensor] - t->shift,
-                                stage_tensor_contributions(stage, tensor));
-    gradsum_add_float(sum, g, count);
+        return (t->store ? gradsum_store_part : gradsum_add_part)(
+            sum, g, count, t->v->exponents[tensor] - t->shift, stage_tensor_contributions(stage, tensor));
+    (t->store ? gradsum_store_float : gradsum_add_float)(sum, g, count);
     return 0;
 }
 
@@ -97,12 +98,24 @@ static void add_layer(const struct target *t, const struct gpt_slot *s, uint32_t
     add_norm(t, gpt_layer_index(m, l, GPT_NORM1_GAMMA), a->mean1, a->rstd1, s->x[l], a->da1);
 }
 
+/* To the token embedding single rows are added: those of other tokens have to be 0. Where the head is the
+ * embedding too, its gradient is in all rows already. */
+static void clear_token_embedding(const struct target *t) {
+    const struct stage *stage = &t->m->stage;
+    uint32_t tensor = t->m->places.token_embedding;
+    if (t->m->part.has_head && gpt_head_index(t->m) == tensor) return;
+    memset(gradsum_at(stage->sums, t->sums, stage->tensors[tensor].offset), 0,
+           stage->tensors[tensor].count * gradsum_bytes(stage->sums));
+}
+
 /* Only rows of tokens that occur have a gradient: each is summed over its rows in order and added alone. */
 static void add_token_embedding(const struct target *t, const struct gpt_slot *s) {
     struct gpt *m = t->m;
+    const struct target rows = {.m = m, .v = t->v, .sums = t->sums, .shift = t->shift};
     struct gpt_scratch *scratch = &m->scratch;
     uint64_t width = m->config.width;
     uint32_t flags = 0;
+    if (t->store) clear_token_embedding(t);
     for (uint64_t r = m->rows; r-- > 0;) {
         scratch->row_next[r] = scratch->token_first[s->tokens[r]];
         scratch->token_first[s->tokens[r]] = (int32_t)r;
@@ -113,7 +126,8 @@ static void add_token_embedding(const struct target *t, const struct gpt_slot *s
         memcpy(scratch->gradient, s->dx[0] + r * width, width * sizeof(float));
         for (int32_t next = scratch->row_next[r]; next >= 0; next = scratch->row_next[next])
             m->k->add(scratch->gradient, s->dx[0] + (uint64_t)next * width, width);
-        flags |= add_part(t, m->places.token_embedding, (uint64_t)token * width, scratch->gradient, width);
+        flags |=
+            add_part(&rows, m->places.token_embedding, (uint64_t)token * width, scratch->gradient, width);
         scratch->token_first[token] = -1;
     }
     gradsum_count(footer_of(t), flags);
@@ -137,7 +151,11 @@ pawl_code gpt_weight_grad(struct stage *stage, const struct version *v, struct s
     (void)e;
     struct gpt *m = gpt_of(stage);
     const struct gpt_slot *s = slot->private_data;
-    const struct target t = {.m = m, .v = v, .sums = sums, .shift = exponent_shift};
+    const struct target t = {.m = m,
+                             .v = v,
+                             .sums = sums,
+                             .shift = exponent_shift,
+                             .store = gradsum_empty(stage->sums, sums, stage->param_count)};
     if (m->part.has_head) {
         gradsum_add_loss(footer_of(&t), slot->loss, stage->contributions);
         add_matrix(&t, gpt_head_index(m), s->dlogits, s->final);

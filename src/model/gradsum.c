@@ -62,11 +62,16 @@ static uint32_t add_slowly(int64_t *sum, const float *g, uint64_t count, double 
     return flags;
 }
 
-uint32_t gradsum_add_part(int64_t *sum, const float *g, uint64_t count, int32_t exponent,
-                          uint64_t contributions) {
+struct scaling {
+    int32_t exponent;
+    uint64_t contributions;
+};
+
+static uint32_t put_part(int64_t *sum, const float *g, uint64_t count, struct scaling by, bool store) {
     const struct kernels *k = kernels_get();
-    double scale = ldexp(1.0, exponent);
-    double limit = ldexp(1.0, RANGE_BITS) / (double)contributions;
+    void (*put)(int64_t *, const float *, uint64_t, double) = store ? k->fixed_store : k->fixed_add;
+    double scale = ldexp(1.0, by.exponent);
+    double limit = ldexp(1.0, RANGE_BITS) / (double)by.contributions;
     double fast_limit = limit < 0x1p51 ? limit : 0x1p51 - 1;
     uint32_t flags = 0;
     for (uint64_t at = 0; at < count; at += BLOCK) {
@@ -74,12 +79,24 @@ uint32_t gradsum_add_part(int64_t *sum, const float *g, uint64_t count, int32_t 
         uint32_t bits = k->peak_bits(g + at, n);
         float peak;
         memcpy(&peak, &bits, sizeof peak);
-        if (bits < FLOAT_INFINITY_BITS && (double)peak * scale <= fast_limit)
-            k->fixed_add(sum + at, g + at, n, scale);
-        else
-            flags |= add_slowly(sum + at, g + at, n, scale, limit);
+        if (bits < FLOAT_INFINITY_BITS && (double)peak * scale <= fast_limit) {
+            put(sum + at, g + at, n, scale);
+            continue;
+        }
+        if (store) memset(sum + at, 0, n * sizeof *sum);
+        flags |= add_slowly(sum + at, g + at, n, scale, limit);
     }
     return flags;
+}
+
+uint32_t gradsum_add_part(int64_t *sum, const float *g, uint64_t count, int32_t exponent,
+                          uint64_t contributions) {
+    return put_part(sum, g, count, (struct scaling){exponent, contributions}, false);
+}
+
+uint32_t gradsum_store_part(int64_t *sum, const float *g, uint64_t count, int32_t exponent,
+                            uint64_t contributions) {
+    return put_part(sum, g, count, (struct scaling){exponent, contributions}, true);
 }
 
 void gradsum_count(int64_t *footer, uint32_t flags) {
@@ -94,6 +111,17 @@ void gradsum_add(int64_t *sum, const float *g, uint64_t count, int32_t exponent,
 }
 
 void gradsum_add_float(float *sum, const float *g, uint64_t count) { kernels_get()->add(sum, g, count); }
+
+void gradsum_store_float(float *sum, const float *g, uint64_t count) { kernels_get()->store(sum, g, count); }
+
+bool gradsum_empty(enum gradsum_kind kind, const int64_t *sums, uint64_t parameters) {
+    return sums[gradsum_words(kind, parameters) + GRADSUM_COUNT] == 0;
+}
+
+void gradsum_clear_empty(enum gradsum_kind kind, int64_t *sums, uint64_t parameters) {
+    if (gradsum_empty(kind, sums, parameters))
+        memset(sums, 0, gradsum_words(kind, parameters) * sizeof *sums);
+}
 
 void gradsum_add_loss(int64_t *footer, double loss, uint64_t contributions) {
     /* Clamped, not counted as overflow: a redo with other exponents could not help, and the loss is told, not

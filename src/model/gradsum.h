@@ -57,6 +57,17 @@ void gradsum_count(int64_t *footer, uint32_t flags);
 /* sum[i] += g[i] */
 void gradsum_add_float(float *sum, const float *g, uint64_t count);
 
+/* What adding to sums of 0 makes of them, without reading them. */
+uint32_t gradsum_store_part(int64_t *sum, const float *g, uint64_t count, int32_t exponent,
+                            uint64_t contributions);
+void gradsum_store_float(float *sum, const float *g, uint64_t count);
+
+/* Was nothing counted in the footer yet? Then there are no sums: the words of the parameters may be anything,
+ * and the first contribution is stored. */
+bool gradsum_empty(enum gradsum_kind kind, const int64_t *sums, uint64_t parameters);
+/* Sums of 0 where there are none yet: before they are read, or only some are added to. */
+void gradsum_clear_empty(enum gradsum_kind kind, int64_t *sums, uint64_t parameters);
+
 /* Adds one micro-batch's mean loss, at most 2^22 / contributions (a NaN or an infinity is counted instead);
  * gradsum_loss is the mean over `divisor` of them. */
 void gradsum_add_loss(int64_t *footer, double loss, uint64_t contributions);

@@ -40,6 +40,7 @@ struct kernels {
     uint32_t (*peak_bits)(const float *x, uint64_t n);
     /* sum += round-to-even(g * scale), for |g * scale| < 2^51. */
     void (*fixed_add)(int64_t *sum, const float *g, uint64_t n, double scale);
+    void (*fixed_store)(int64_t *sum, const float *g, uint64_t n, double scale); /* the same to a sum of 0 */
     void (*fixed_merge)(int64_t *a, const int64_t *b, uint64_t n);
     /* out = sum * scale / divisor */
     void (*fixed_mean)(const int64_t *sum, float *out, uint64_t n, double scale, double divisor);
@@ -47,7 +48,8 @@ struct kernels {
     void (*float_mean)(const float *sum, float *out, uint64_t n, float divisor);
     double (*norm2)(const float *x, uint64_t n);
 
-    void (*add)(float *x, const float *y, uint64_t n);                            /* x += y */
+    void (*add)(float *x, const float *y, uint64_t n);   /* x += y */
+    void (*store)(float *x, const float *y, uint64_t n); /* x = 0 + y: a -0 becomes 0 */
     void (*bias_add)(float *x, const float *bias, uint64_t rows, uint64_t width); /* x += bias */
     void (*bias_residual)(float *out, const float *residual, const float *bias, uint64_t rows,
                           uint64_t width);

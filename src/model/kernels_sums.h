@@ -58,6 +58,20 @@ KERNEL static void fixed_add(int64_t *sum, const float *g, uint64_t n, double sc
     }
 }
 
+KERNEL static void fixed_store(int64_t *sum, const float *g, uint64_t n, double scale) {
+    uint64_t i = 0;
+    for (; i + HALF <= n; i += HALF) {
+        vl s = to_fixed(g + i, scale);
+        memcpy(sum + i, &s, sizeof s);
+    }
+    for (; i < n; i++) {
+        double d = (double)g[i] * scale + ROUNDING;
+        int64_t bits;
+        memcpy(&bits, &d, sizeof bits);
+        sum[i] = bits - ROUNDING_BITS;
+    }
+}
+
 KERNEL static void fixed_merge(int64_t *a, const int64_t *b, uint64_t n) {
     uint64_t i = 0;
     for (; i + HALF <= n; i += HALF) {
@@ -106,6 +120,12 @@ KERNEL static void add(float *x, const float *y, uint64_t n) {
     uint64_t i = 0;
     for (; i + LANES <= n; i += LANES) v_store(x + i, v_load(x + i) + v_load(y + i));
     for (; i < n; i++) x[i] += y[i];
+}
+
+KERNEL static void store(float *x, const float *y, uint64_t n) {
+    uint64_t i = 0;
+    for (; i + LANES <= n; i += LANES) v_store(x + i, v_load(y + i) + 0.0f);
+    for (; i < n; i++) x[i] = y[i] + 0.0f;
 }
 
 KERNEL static float dot(const float *a, const float *b, uint64_t n) {

@@ -9,7 +9,8 @@
  *
  *   forward        slot.input (or tokens)     -> slot.output (or the loss)
  *   input_grad     slot.grad_in (or the loss) -> slot.grad_out; keeps what weight_grad needs
- *   weight_grad    -> gradsum_add (of the stage's kind) into the caller's sums, tensor by tensor
+ *   weight_grad    -> gradsum_add (of the stage's kind) into the caller's sums, tensor by tensor; where these
+ *                     are empty (gradsum_empty) they are stored
  *
  * All functions are deterministic: the same version, micro-batch and shapes give the same bits, on any
  * worker of one kind of processor. Thread: one at a time per stage. */
@@ -98,7 +99,8 @@ struct stage_ops {
                          struct pawl_error *e);
     pawl_code (*input_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot,
                             struct pawl_error *e);
-    /* sums: [gradsum_words], then GRADSUM_FOOTER_WORDS words; also adds the slot's loss on the last stage. */
+    /* sums: [gradsum_words], then GRADSUM_FOOTER_WORDS words; also adds the slot's loss on the last stage. An
+     * error leaves them as they were. */
     pawl_code (*weight_grad)(struct stage *stage, const struct version *v, struct stage_slot *slot,
                              int64_t *sums, int32_t exponent_shift, struct pawl_error *e);
     /* Null, or called when the chunk's gradients have been reduced and when its step has been made: the time

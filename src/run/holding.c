@@ -76,7 +76,8 @@ void holding_begin(struct holding *h, int32_t shift) {
         h->keeps_work = false;
         return;
     }
-    memset(h->sums, 0, holding_sums_bytes(h));
+    memset(h->sums + gradsum_words(h->stage->sums, h->stage->param_count), 0,
+           GRADSUM_FOOTER_WORDS * sizeof *h->sums); /* nothing counts: there are no sums */
     memset(h->bits, 0, (size_t)(h->total + 7) / 8);
     h->work = holding_current(h)->number;
     h->work_shift = shift;

@@ -3,7 +3,8 @@
  *
  * Invariants: `base` is final; `tentative`, if any, is base+1, made from base and `grad` by a step that was
  * not decided yet; `grad` is of iteration base->number if has_grad; the sums are of iteration `work`, with
- * exactly the contributions in `bits`, each once. Sums survive a fence (salvage).
+ * exactly the contributions in `bits`, each once; without any their words may be anything (gradsum_empty).
+ * Sums survive a fence (salvage).
  *
  * Life: PLANNED by a GO, RETIRED by one that gives the chunk to others: it is still a source then and is
  * still reported; OVER at the first decision after it. PREPARED: copied ahead of a join. A holding that is

@@ -27,7 +27,7 @@ static uint64_t slice_count(const struct reduce_segment *s, uint32_t part) {
     return slice_begin(s, part + 1) - slice_begin(s, part);
 }
 
-void reduce_init(struct reduce *r, const struct stage *stage, struct peers *peers, const int64_t *sums,
+void reduce_init(struct reduce *r, const struct stage *stage, struct peers *peers, int64_t *sums,
                  float *grad) {
     *r = (struct reduce){
         .stage = stage, .peers = peers, .sums = sums, .grad = grad, .shared_tensor = UINT32_MAX};
@@ -204,7 +204,7 @@ static pawl_code scatter_segment(struct reduce *r, uint32_t s, int64_t **inbox, 
 
 static pawl_code scatter_footer(struct reduce *r, struct pawl_error *e) {
     uint64_t words = gradsum_words(r->stage->sums, r->stage->param_count);
-    int64_t *own = (int64_t *)(uintptr_t)(r->sums + words);
+    int64_t *own = r->sums + words;
     for (uint32_t j = 0; j < r->replicas.member_count; j++) {
         int64_t *in = r->footers + (size_t)j * GRADSUM_FOOTER_WORDS;
         struct reduce_member m = r->replicas.members[j];
@@ -235,6 +235,7 @@ pawl_code reduce_begin(struct reduce *r, const struct version *version, int32_t 
     r->pending = 0;
     r->phase = REDUCE_SCATTER;
     r->begun = version->number + 1;
+    gradsum_clear_empty(r->stage->sums, r->sums, r->stage->param_count);
     int64_t *inbox = r->inbox;
     pawl_code code = scatter_footer(r, e);
     for (uint32_t s = 0; s < REDUCE_SEGMENTS && code == PAWL_OK; s++) code = scatter_segment(r, s, &inbox, e);

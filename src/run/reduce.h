@@ -49,7 +49,7 @@ struct reduce_holders {
 struct reduce {
     const struct stage *stage; /* borrowed, as all but the memory below */
     struct peers *peers;
-    const int64_t *sums;  /* [param_count] and the footer */
+    int64_t *sums;        /* [param_count] and the footer; may be empty when a reduction begins */
     float *grad;          /* [param_count] */
     struct reduce *other; /* of the other end of a tied embedding, where this worker holds it too; or null */
     struct reduce_segment segments[REDUCE_SEGMENTS];
@@ -72,7 +72,7 @@ struct reduce {
     uint64_t begun, made; /* iteration + 1 whose sums are complete, whose own slices are in grad; 0: none */
 };
 
-void reduce_init(struct reduce *r, const struct stage *stage, struct peers *peers, const int64_t *sums,
+void reduce_init(struct reduce *r, const struct stage *stage, struct peers *peers, int64_t *sums,
                  float *grad);
 void reduce_close(struct reduce *r);
 /* New holders; nothing is under way. `other` is set by the caller. */

@@ -350,7 +350,8 @@ static void gradients_are_added_where_the_engine_has_them(void **state) {
     struct world w;
     open_world(&w, 1);
     w.fake.grads[0] = a;
-    w.fake.grads[2] = c; /* b has none: zeros */
+    w.fake.grads[2] = c;                                   /* b has none: zeros */
+    for (uint32_t i = 0; i < FLOATS; i++) w.sums[i] = -77; /* nothing is counted: of no account */
     run_slot(&w, 0);
     run_slot(&w, 1);
     const double scale = ldexp(1, w.v.exponents[0]), wanted[FLOATS] = {2, -4, 1, 0, 16};
@@ -363,9 +364,11 @@ static void gradients_are_added_where_the_engine_has_them(void **state) {
     open_world(&w, 1);
     w.stage->sums = GRADSUM_FLOAT;
     w.fake.grads[0] = a;
+    memset(w.sums, 0xa5, gradsum_words(GRADSUM_FLOAT, FLOATS) * 8);
     run_slot(&w, 0);
     const float *sums = gradsum_at(GRADSUM_FLOAT, w.sums, 0);
     assert_memory_equal(sums, a, sizeof a);
+    assert_true(sums[3] == 0 && sums[4] == 0);
     assert_int_equal(w.sums[gradsum_words(GRADSUM_FLOAT, FLOATS) + GRADSUM_COUNT], 3);
     close_world(&w);
 }

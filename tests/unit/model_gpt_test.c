@@ -334,6 +334,41 @@ static void float_sums_are_those_of_the_exact_kind_but_for_rounding(void **state
     pipe_close(&p);
 }
 
+/* The first gradient of a stage: stored where there are no sums, and added to sums of 0. */
+static void assert_stored_as_added(struct stage *stage, const struct version *v, struct stage_slot *slot) {
+    uint64_t words = gradsum_words(stage->sums, stage->param_count);
+    int64_t *stored = malloc((words + GRADSUM_FOOTER_WORDS) * 8);
+    int64_t *added = calloc(words + GRADSUM_FOOTER_WORDS, 8);
+    memset(stored, 0xa5, words * 8);
+    memset(stored + words, 0, GRADSUM_FOOTER_WORDS * 8);
+    added[words + GRADSUM_COUNT] = 1;
+    assert_int_equal(stage->ops->weight_grad(stage, v, slot, stored, 0, NULL), PAWL_OK);
+    assert_int_equal(stage->ops->weight_grad(stage, v, slot, added, 0, NULL), PAWL_OK);
+    added[words + GRADSUM_COUNT]--;
+    assert_memory_equal(stored, added, stage->param_count * gradsum_bytes(stage->sums));
+    assert_memory_equal(stored + words, added + words, GRADSUM_FOOTER_WORDS * 8);
+    free(stored);
+    free(added);
+}
+
+static void what_lies_in_empty_sums_does_not_matter(void **state) {
+    (void)state;
+    for (uint32_t stages = 1; stages <= 3; stages++)
+        for (int tied = 0; tied < 2; tied++) {
+            struct pipe p = pipe_open(config_of(3, tied, 0.0f), stages, 1);
+            struct pipe_batch b = pipe_take(&p, 0, 0);
+            pipe_forward(&p, &b);
+            pipe_input_grad(&p, &b);
+            for (uint32_t s = 0; s < stages; s++)
+                for (int kind = 0; kind < GRADSUM_KIND_COUNT; kind++) {
+                    p.stages[s]->sums = (enum gradsum_kind)kind;
+                    assert_stored_as_added(p.stages[s], &p.versions[s], b.slots[s]);
+                }
+            pipe_return(&p, &b);
+            pipe_close(&p);
+        }
+}
+
 static void initial_weights_are_gpt2s_in_any_cut(void **state) {
     (void)state;
     struct gpt_config c = {.layers = 4,
@@ -443,6 +478,7 @@ int main(void) {
         cmocka_unit_test(a_nan_in_a_weight_is_counted_and_never_summed),
         cmocka_unit_test(an_exponent_shift_halves_the_sums),
         cmocka_unit_test(float_sums_are_those_of_the_exact_kind_but_for_rounding),
+        cmocka_unit_test(what_lies_in_empty_sums_does_not_matter),
         cmocka_unit_test(initial_weights_are_gpt2s_in_any_cut),
         cmocka_unit_test(sizes_that_cannot_be_are_refused_by_name),
         cmocka_unit_test(a_text_of_another_shape_is_refused),

@@ -197,6 +197,49 @@ static void float_sums_are_plain_additions_and_keep_what_is_not_finite(void **st
     free(mean);
 }
 
+static void what_is_stored_is_what_adding_to_zeros_gives(void **state) {
+    (void)state;
+    float *g = random_floats(COUNT, 3, 1.0f);
+    g[0] = -0.0f;
+    g[1] = NAN;      /* among those of the first block */
+    g[2100] = 1e30f; /* out of range, in the second */
+    int64_t *added = calloc(COUNT, 8), *stored = malloc(COUNT * 8);
+    memset(stored, 0xa5, COUNT * 8);
+    assert_int_equal(gradsum_add_part(added, g, COUNT, 40, 4),
+                     GRADSUM_PART_NONFINITE | GRADSUM_PART_OVERFLOW);
+    assert_int_equal(gradsum_store_part(stored, g, COUNT, 40, 4),
+                     GRADSUM_PART_NONFINITE | GRADSUM_PART_OVERFLOW);
+    assert_memory_equal(stored, added, COUNT * 8);
+    memset(added, 0, COUNT * 8);
+    memset(stored, 0xa5, COUNT * 8);
+    gradsum_add_float(gradsum_at(GRADSUM_FLOAT, added, 0), g, COUNT);
+    gradsum_store_float(gradsum_at(GRADSUM_FLOAT, stored, 0), g, COUNT);
+    assert_memory_equal(stored, added, COUNT * sizeof *g);
+    free(g);
+    free(added);
+    free(stored);
+}
+
+static void sums_are_empty_until_something_is_counted(void **state) {
+    (void)state;
+    for (enum gradsum_kind kind = 0; kind < GRADSUM_KIND_COUNT; kind++) {
+        int64_t sums[5 + GRADSUM_FOOTER_WORDS], zeros[5] = {0}, seven[5] = {7, 7, 7, 7, 7};
+        uint64_t words = gradsum_words(kind, 5);
+        int64_t *footer = sums + words;
+        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) sums[i] = 7;
+        footer[GRADSUM_COUNT] = 0;
+        assert_true(gradsum_empty(kind, sums, 5));
+        gradsum_clear_empty(kind, sums, 5);
+        assert_memory_equal(sums, zeros, words * 8);
+        assert_int_equal(footer[GRADSUM_LOSS], 7);
+        memcpy(sums, seven, words * 8);
+        gradsum_count(footer, 0);
+        assert_false(gradsum_empty(kind, sums, 5));
+        gradsum_clear_empty(kind, sums, 5);
+        assert_memory_equal(sums, seven, words * 8);
+    }
+}
+
 static void sums_of_either_kind_lie_one_behind_the_other(void **state) {
     (void)state;
     int64_t words[4] = {0};
@@ -217,6 +260,8 @@ int main(void) {
         cmocka_unit_test(an_exponent_leaves_sixteen_bits_above_the_peak),
         cmocka_unit_test(losses_add_up_and_a_bad_one_is_counted),
         cmocka_unit_test(float_sums_are_plain_additions_and_keep_what_is_not_finite),
+        cmocka_unit_test(what_is_stored_is_what_adding_to_zeros_gives),
+        cmocka_unit_test(sums_are_empty_until_something_is_counted),
         cmocka_unit_test(sums_of_either_kind_lie_one_behind_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

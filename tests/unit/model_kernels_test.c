@@ -93,6 +93,14 @@ static void check_sums(const struct kernels *k, uint64_t n) {
     for (uint64_t i = 0; i < ROWS * n; i++) assert_true(z[i] == x[i] + bias[i % n]);
     k->add(z, y, ROWS * n);
     for (uint64_t i = 0; i < ROWS * n; i++) assert_true(z[i] == x[i] + bias[i % n] + y[i]);
+    float *stored = random_floats(ROWS * n, 6, 1), *added = random_floats(ROWS * n, 6, 1);
+    memset(added, 0, ROWS * n * sizeof *added);
+    for (uint64_t i = 0; i < ROWS * n; i += 2) y[i] = -0.0f;
+    k->add(added, y, ROWS * n);
+    k->store(stored, y, ROWS * n);
+    assert_memory_equal(stored, added, (ROWS * n + 1) * sizeof *stored);
+    free(stored);
+    free(added);
     memcpy(z, x, ROWS * n * sizeof *z);
     k->bias_add(z, bias, ROWS, n);
     for (uint64_t i = 0; i < ROWS * n; i++) assert_true(z[i] == x[i] + bias[i % n]);
@@ -266,9 +274,13 @@ static void dropout_draws_by_element_number(void **state) {
 static void check_fixed(const struct kernels *k, uint64_t n) {
     float *g = random_floats(n, 1, 1), *mean = random_floats(n, 2, 1);
     int64_t *sum = calloc(n, 8), *other = calloc(n, 8);
-    for (uint64_t i = 0; i < n; i++) sum[i] = (int64_t)i - 50, other[i] = ((int64_t)1 << 60) - (int64_t)i;
+    for (uint64_t i = 0; i < n; i++) sum[i] = (int64_t)i - 50;
     k->fixed_add(sum, g, n, 0x1p40);
     for (uint64_t i = 0; i < n; i++) assert_true(sum[i] == (int64_t)i - 50 + llrint((double)g[i] * 0x1p40));
+    memset(other, 0xa5, n * 8);
+    k->fixed_store(other, g, n, 0x1p40);
+    for (uint64_t i = 0; i < n; i++) assert_true(other[i] == llrint((double)g[i] * 0x1p40));
+    for (uint64_t i = 0; i < n; i++) other[i] = ((int64_t)1 << 60) - (int64_t)i;
     k->fixed_mean(sum, mean, n, 0x1p-40, 3);
     for (uint64_t i = 0; i < n; i++) assert_true(mean[i] == (float)((double)sum[i] * 0x1p-40 / 3));
     k->fixed_merge(sum, other, n);

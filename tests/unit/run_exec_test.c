@@ -71,6 +71,8 @@ static struct player *begin(struct world *w, const struct cast *c, const uint8_t
             p->holdings[p->count++] = h;
             h->keeps_work = done != NULL && h->work != COORD_NO_WORK;
             holding_begin(h, 0);
+            if (gradsum_empty(GRADSUM_EXACT, h->sums, WORLD_PARAMETERS))
+                memset(h->sums, 0xa5, WORLD_PARAMETERS * sizeof *h->sums);
         }
         exec_init(&p->exec, &p->rank->peers);
         WORLD_OK(exec_plan(&p->exec, c->plan, c->rank_of_role, role, p->holdings, world_e));
@@ -148,8 +150,12 @@ static uint8_t *salvage(struct world *w, const struct cast *next, uint64_t *kept
 
 static void sum_up(struct world *w, const struct cast *c, uint32_t chunk, int64_t *total) {
     memset(total, 0, WORDS * sizeof *total);
-    for (uint32_t r = 0; r < w->ranks; r++)
-        if (holds(c, r, chunk)) gradsum_merge(total, w->rank[r].holdings[chunk]->sums, WORDS);
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        int64_t *sums = w->rank[r].holdings[chunk]->sums;
+        if (!holds(c, r, chunk)) continue;
+        gradsum_clear_empty(GRADSUM_EXACT, sums, WORLD_PARAMETERS);
+        gradsum_merge(total, sums, WORDS);
+    }
 }
 
 /* The same iteration by one worker that holds everything, in the plain order. */

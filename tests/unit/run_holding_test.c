@@ -140,14 +140,19 @@ static void sums_that_are_kept_stay_and_others_are_empty(void **state) {
     holding_begin(f.h, 16);
     assert_int_equal(f.h->work, f.w.version);
     assert_int_equal(f.h->work_shift, 16);
+    assert_true(gradsum_empty(GRADSUM_EXACT, f.h->sums, WORLD_PARAMETERS));
     WORLD_OK(holding_enter(f.h, 3, world_e));
+    int64_t *footer = f.h->sums + WORLD_PARAMETERS;
     f.h->sums[7] = 42;
+    for (int i = 0; i < GRADSUM_FOOTER_WORDS; i++) footer[i] = 9;
     f.h->keeps_work = true;
     holding_begin(f.h, 16);
     assert_int_equal(f.h->sums[7], 42);
+    for (int i = 0; i < GRADSUM_FOOTER_WORDS; i++) assert_int_equal(footer[i], 9);
     assert_int_equal(f.h->bits[0], 1 << 3);
     holding_begin(f.h, 0); /* to be kept once */
-    assert_int_equal(f.h->sums[7], 0);
+    assert_true(gradsum_empty(GRADSUM_EXACT, f.h->sums, WORLD_PARAMETERS));
+    for (int i = 0; i < GRADSUM_FOOTER_WORDS; i++) assert_int_equal(footer[i], 0);
     assert_int_equal(f.h->bits[0], 0);
     assert_int_equal(f.h->work_shift, 0);
     world_close(&f.w);

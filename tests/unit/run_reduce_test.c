@@ -208,7 +208,8 @@ static void compare(const struct part *p, const struct outcome *want, uint64_t s
                      (long long)p->reduce.footer[i], (long long)want->footer[c][i]);
 }
 
-/* Contributions are dealt at random to the holders of chunks that are to be summed. */
+/* Contributions are dealt at random to the holders of chunks that are to be summed. Whoever gets none has
+ * what was there before in its sums. */
 static void deal(struct node *nodes, const struct layout *l, const struct outcome *want,
                  struct rng_stream *rng) {
     for (uint32_t c = 0; c < CHUNKS; c++) {
@@ -217,6 +218,9 @@ static void deal(struct node *nodes, const struct layout *l, const struct outcom
             while (!l->held[r][c]) r = (r + 1) % l->ranks;
             contribute(&nodes[r].parts[c], m);
         }
+        for (uint32_t r = 0; r < l->ranks; r++)
+            if (gradsum_empty(kind, nodes[r].parts[c].sums, PARAMS))
+                memset(nodes[r].parts[c].sums, 0xa5, gradsum_words(kind, PARAMS) * sizeof(int64_t));
         for (uint32_t r = 0; r < l->ranks; r++)
             if (l->reduced[c] && l->held[r][c])
                 memcpy(nodes[r].parts[c].grad, want->grad[c], sizeof want->grad[c]);
