@@ -100,11 +100,12 @@ static pawl_code check_room(const struct spec *s, struct pawl_error *e) {
     uint64_t need = spec_ranks(s) * WORKER_BYTES;
     uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (need <= have) return PAWL_OK;
-    return error_set(e, PAWL_ARGUMENT, 0,
-                     "%u pipelines x %u stages are %u worker processes: they take %.1f GiB of memory before they "
-                     "hold any state, and this machine has %.1f: use fewer pipelines or stages",
-                     s->parallel.pipelines, s->parallel.stages, spec_ranks(s), (double)need / (1 << 30),
-                     (double)have / (1 << 30));
+    return error_set(
+        e, PAWL_ARGUMENT, 0,
+        "%u pipelines x %u stages are %u worker processes: they take %.1f GiB of memory before they "
+        "hold any state, and this machine has %.1f: use fewer pipelines or stages",
+        s->parallel.pipelines, s->parallel.stages, spec_ranks(s), (double)need / (1 << 30),
+        (double)have / (1 << 30));
 }
 
 static pawl_code set_up(struct launch *l, struct pawl_error *e) {
