@@ -23,17 +23,19 @@ Of a rival each pipeline that differs is trained as a job of its own, and the sl
 the rivals' favour: their sums over replicas, Bamboo's doubled weights in memory, the noise of many processes on one machine,
 and what a failure costs until the new configuration runs (restarts, copies of layers, lost iterations).
 
-    bench/emulated_policies.py BUILD_DIR [--quick] [--unit-ms MS] [--seed K]
+    bench/emulated_policies.py BUILD_DIR [--quick] [--unit-ms MS] [--seed K] [--rows DxP:M ...]
 """
 import argparse
 import math
 import random
+import re
 
 from kit.emulated import Job, go_first
 
 LAYERS = 24  # of the model; a stage of the starting shape has 24 / P of them
 DEAD = 3
-SHAPES = [(8, 4), (4, 8), (16, 2)]
+# Half as many micro-batches as stages, as many, and twice as many: the fewer, the longer the bubbles.
+ROWS = [((d, p), m) for d, p in ((8, 4), (4, 8), (16, 2)) for m in (p // 2, p, 2 * p)]
 STEPS = 12
 KILL_AT = 4
 STEPS_TO_SETTLE = 26  # a better plan is taken once in 20 steps at most
@@ -170,18 +172,26 @@ def measure(options, shape, microbatches):
               f"{period * 1000:.0f} | {total / period:.1f} | {period / pawl:.2f} |", flush=True)
 
 
+def row_of(text):
+    numbers = re.fullmatch(r"(\d+)x(\d+):(\d+)", text)
+    if numbers is None or 0 in map(int, numbers.groups()):
+        raise argparse.ArgumentTypeError(f"{text!r}: pipelines x stages : micro-batches of a pipeline, like 4x8:16")
+    pipelines, stages, microbatches = map(int, numbers.groups())
+    return (pipelines, stages), microbatches
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--unit-ms", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rows", type=row_of, nargs="+", default=ROWS, help="like 4x8:16")
     options = parser.parse_args()
     print(f"{go_first()}, {options.unit_ms:g} ms a forward\n")
     print("| D x P | M | dead | who | step, ms | micro-batches/s | pawl is faster by |\n|---|---|---|---|---|---|---|")
-    for shape in SHAPES[:1] if options.quick else SHAPES:
-        for microbatches in (shape[1], 2 * shape[1]):
-            measure(options, shape, microbatches)
+    for shape, microbatches in options.rows[:3] if options.quick else options.rows:
+        measure(options, shape, microbatches)
 
 
 main()

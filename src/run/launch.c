@@ -13,6 +13,9 @@
 #include "run/persist.h"
 #include "run/report.h"
 
+/* What a worker's process takes, at least: 17 MB each were measured of 32 emulated ones. */
+#define WORKER_BYTES ((uint64_t)16 << 20)
+
 /* Why it ended without finishing, with the cause that lies behind it. */
 static pawl_code explain(const struct launch *l, struct pawl_error *e) {
     if (e->code == PAWL_IO && l->saves_failing) {
@@ -92,9 +95,23 @@ static pawl_code check_path(const char *option, const char *path, struct pawl_er
     return PAWL_OK;
 }
 
+/* A slip of the pen that asks for thousands of processes is to be told, not tried. */
+static pawl_code check_room(const struct spec *s, struct pawl_error *e) {
+    uint64_t need = spec_ranks(s) * WORKER_BYTES;
+    uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (need <= have) return PAWL_OK;
+    return error_set(
+        e, PAWL_ARGUMENT, 0,
+        "%u pipelines x %u stages are %u worker processes: they take %.1f GiB of memory before they "
+        "hold any state, and this machine has %.1f: use fewer pipelines or stages",
+        s->parallel.pipelines, s->parallel.stages, spec_ranks(s), (double)need / (1 << 30),
+        (double)have / (1 << 30));
+}
+
 static pawl_code set_up(struct launch *l, struct pawl_error *e) {
     const struct pawl_train_options *o = l->options;
     pawl_code code = spec_load(o->spec_path, o->sets, o->set_count, &l->spec, e);
+    if (code == PAWL_OK) code = check_room(&l->spec, e);
     if (code != PAWL_OK) return code;
     if (o->steps > 0) l->spec.run.steps = o->steps;
     l->ranks = spec_capacity(&l->spec);

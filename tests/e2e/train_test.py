@@ -297,6 +297,8 @@ class Train(RunCase):
         spec, folder = self.spec()
         self.refused(spec, "--set", "parallel.stages=9", words=("parallel.stages", "9", "4"))
         self.refused(spec, "--set", "parallel.microbatches=0", words=("parallel.microbatches",))
+        huge = ["model.layers=16", "parallel.stages=16", "parallel.pipelines=4096"]
+        self.refused(spec, *(word for key in huge for word in ("--set", key)), words=("65536 worker", "1024.0 GiB"))
         self.refused(spec, "--set", "data.path=/nonexistent/text", words=("data.path", "/nonexistent/text"))
         self.refused(spec, "--set", "model.colour=3", words=("colour",))
         self.refused(spec, "--inject", "kill:8@2", words=("kill:8@2",))
