@@ -86,8 +86,8 @@ class CkptTune(unittest.TestCase):
         self.refuses(USAGE, "multiple of 4096", "bench", self.folder, "--bytes", "1001")
 
     def test_what_cannot_be_measured_is_refused(self):
-        self.refuses(NOT_FOUND, "/nonexistent", "tune", "/nonexistent", *TUNE)
-        self.refuses(NOT_FOUND, "/nonexistent", "bench", "/nonexistent")
+        self.refuses(NOT_FOUND, "/proc/nonexistent", "tune", "/proc/nonexistent", *TUNE)
+        self.refuses(NOT_FOUND, "/proc/nonexistent", "bench", "/proc/nonexistent")
         self.refuses(IO, "6291455", "tune", self.folder, *TUNE, "--storage", str((6 << 20) - 1))
         self.refuses(IO, "are free", "bench", self.folder, "--bytes", "1000TiB")
 

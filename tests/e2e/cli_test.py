@@ -144,7 +144,7 @@ class Cli(unittest.TestCase):
         for assignment, wanted in (
                 ("parallel.stages=9", "parallel.stages is 9 but model.layers is 8: use at most 8 stages"),
                 ("parallel.microbatches=0", "parallel.microbatches is \"0\": write a whole number from 1"),
-                ("data.path=/nonexistent", "data.path: "),
+                ("data.path=/proc/nonexistent", "data.path: "),
                 ("model.heads=3", "model.width is 8 but model.heads is 3"),
                 ("nonsense", "write section.key=value"),
         ):

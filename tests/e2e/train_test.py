@@ -299,12 +299,12 @@ class Train(RunCase):
         self.refused(spec, "--set", "parallel.microbatches=0", words=("parallel.microbatches",))
         huge = ["model.layers=16", "parallel.stages=16", "parallel.pipelines=4096"]
         self.refused(spec, *(word for key in huge for word in ("--set", key)), words=("65536 worker", "1024.0 GiB"))
-        self.refused(spec, "--set", "data.path=/nonexistent/text", words=("data.path", "/nonexistent/text"))
+        self.refused(spec, "--set", "data.path=/proc/nonexistent/text", words=("data.path", "/proc/nonexistent/text"))
         self.refused(spec, "--set", "model.colour=3", words=("colour",))
         self.refused(spec, "--inject", "kill:8@2", words=("kill:8@2",))
         self.refused(spec, "--inject", "kill:1@2:nowhere", words=("nowhere",))
         self.refused(spec, "--inject", f"kill:1@{STEPS + 1}", words=(f"step {STEPS + 1}", f"{STEPS} steps"))
-        self.refused(spec, "--report", "/nonexistent/r.json", words=("--report", "/nonexistent"))
+        self.refused(spec, "--report", "/proc/nonexistent/r.json", words=("--report", "/proc/nonexistent"))
         self.refused(spec, "--report", "", words=("--report",))
         self.refused(spec, "--set", f"save.export_dir={self.text}/out", words=("save.export_dir",))
         broken = self.root / "broken.yaml"

@@ -48,7 +48,7 @@ static void the_folder_of_a_run_follows_the_overrides(void **state) {
     if (dir == NULL) fail_msg("%s", e.text);
     assert_string_equal(dir, "/tmp/other");
     free(dir);
-    o.spec_path = "/nonexistent.yaml";
+    o.spec_path = "/proc/nonexistent.yaml";
     assert_null(pawl_train_run_dir(&o, &e));
     assert_int_equal(e.code, PAWL_NOT_FOUND);
     unlink(path);

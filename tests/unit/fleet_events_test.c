@@ -168,8 +168,8 @@ static void a_file_that_is_not_there_is_named(void **state) {
     (void)state;
     struct fleet_events events = {0};
     struct pawl_error e = {0};
-    assert_int_equal(fleet_events_read("/nonexistent/t.csv", 2, 1, &events, &e), PAWL_NOT_FOUND);
-    assert_non_null(strstr(e.text, "/nonexistent/t.csv"));
+    assert_int_equal(fleet_events_read("/proc/nonexistent/t.csv", 2, 1, &events, &e), PAWL_NOT_FOUND);
+    assert_non_null(strstr(e.text, "/proc/nonexistent/t.csv"));
 }
 
 /* ---- rates ---- */

@@ -88,8 +88,8 @@ static void without_a_run_a_request_is_told_so(void **state) {
     assert_int_equal(admin_ask(folder, &stop, &text, &e), PAWL_NOT_FOUND);
     assert_non_null(strstr(e.text, "no run is going on in /tmp/pawl-admin"));
     assert_null(text);
-    assert_int_equal(admin_ask("/nonexistent", &stop, &text, &e), PAWL_NOT_FOUND);
-    assert_non_null(strstr(e.text, "/nonexistent"));
+    assert_int_equal(admin_ask("/proc/nonexistent", &stop, &text, &e), PAWL_NOT_FOUND);
+    assert_non_null(strstr(e.text, "/proc/nonexistent"));
 }
 
 /* A launcher for one request: takes the frame, answers with these. */

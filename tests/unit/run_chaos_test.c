@@ -18,7 +18,7 @@
 
 static char dir[] = PAWL_BINARY_DIR "/chaos-XXXXXX";
 
-static const char spec_text[] = "run: {dir: /nonexistent/chaos, steps: 4, seed: 1}\n"
+static const char spec_text[] = "run: {dir: /proc/nonexistent/chaos, steps: 4, seed: 1}\n"
                                 "parallel: {pipelines: 2, stages: 2, microbatches: 2, batch: 1}\n"
                                 "model: {layers: 2, heads: 1, width: 8, context: 8, vocabulary: 256}\n"
                                 "failure: {timeout_s: 0.5}\n";

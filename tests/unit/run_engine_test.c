@@ -240,7 +240,7 @@ static void what_is_wrong_is_said_at_opening(void **state) {
     struct stage *stage;
     struct pawl_error e = {0};
     struct spec spec = spec_of("gpt");
-    strcpy(spec.data.path, "/nonexistent/text");
+    strcpy(spec.data.path, "/proc/nonexistent/text");
     assert_int_equal(engine_open(&spec, 0, &g, &e), PAWL_NOT_FOUND);
     assert_null(g);
     spec = spec_of("emulated");

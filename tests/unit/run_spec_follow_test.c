@@ -131,9 +131,9 @@ static void a_profile_of_other_stages_or_none_is_refused(void **state) {
     struct spec s = emulated_spec(5);
     assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
     assert_one_line_with(&e, "which has 5 stages, but parallel.stages is 4");
-    strcpy(s.emulated.profile, "/nonexistent/p.yaml");
+    strcpy(s.emulated.profile, "/proc/nonexistent/p.yaml");
     assert_int_equal(spec_check(&s, &e), PAWL_SPEC);
-    assert_one_line_with(&e, "emulated.profile: opening profile /nonexistent/p.yaml");
+    assert_one_line_with(&e, "emulated.profile: opening profile /proc/nonexistent/p.yaml");
 }
 
 static void an_emulated_run_resumes_as_the_same_one_only(void **state) {
@@ -525,12 +525,12 @@ static void an_identity_without_readable_data_fails(void **state) {
     struct spec s = valid_spec();
     struct bytes identity = {0};
     struct pawl_error e = {0};
-    strcpy(s.data.path, "/nonexistent/text");
+    strcpy(s.data.path, "/proc/nonexistent/text");
     spec_identity(&s, &identity);
     assert_true(identity.failed);
     bytes_close(&identity);
     assert_int_not_equal(spec_identity_check(&s, "run: {}", 7, &e), PAWL_OK);
-    assert_one_line_with(&e, "/nonexistent/text");
+    assert_one_line_with(&e, "/proc/nonexistent/text");
 }
 
 /* --- what it is for --- */

@@ -359,10 +359,10 @@ static void a_value_set_by_a_program_is_checked_like_one_read(void **state) {
 static void folders_and_files_that_cannot_serve_are_refused(void **state) {
     (void)state;
     char set[128], link[64];
-    REFUSES("data.path: ", "data.path=/nonexistent/text");
+    REFUSES("data.path: ", "data.path=/proc/nonexistent/text");
     REFUSES("data.path: ", "data.path=/");
     REFUSES("more than model.context (8192) tokens", "model.context=8192");
-    REFUSES("model.weights is \"/nonexistent\"", "model.weights=/nonexistent");
+    REFUSES("model.weights is \"/proc/nonexistent\"", "model.weights=/proc/nonexistent");
     REFUSES("model.weights is \"/dev/null\"", "model.weights=/dev/null");
     REFUSES("run.dir is \"/dev/null/a/b\"", "run.dir=/dev/null/a/b");
     REFUSES("run.dir is \"/dev/null\": /dev/null is not a folder", "run.dir=/dev/null");
@@ -371,7 +371,7 @@ static void folders_and_files_that_cannot_serve_are_refused(void **state) {
         REFUSES("run.dir is \"/proc/none\": choose a folder that you may write to: /proc",
                 "run.dir=/proc/none");
     snprintf(link, sizeof link, "%s/dangling", folder);
-    assert_int_equal(symlink("/nonexistent/x", link), 0);
+    assert_int_equal(symlink("/proc/nonexistent/x", link), 0);
     snprintf(set, sizeof set, "run.dir=%s/a", link);
     REFUSES("is a link to nothing", set);
 }

@@ -129,9 +129,9 @@ static void what_does_not_fit_is_refused_before_anything_is_made(void **state) {
     b.bytes = 1000;
     assert_int_equal(pawl_bench(&b, &br, &e), PAWL_ARGUMENT);
     o = options_of(1 << 20);
-    o.dir = "/nonexistent/folder";
+    o.dir = "/proc/nonexistent/folder";
     assert_int_equal(pawl_tune(&o, &r, &e), PAWL_NOT_FOUND);
-    assert_non_null(strstr(e.text, "/nonexistent/folder"));
+    assert_non_null(strstr(e.text, "/proc/nonexistent/folder"));
     assert_int_equal(entries(dir, NULL), 0);
 }
 
