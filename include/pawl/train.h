@@ -16,6 +16,9 @@
 
 #include <pawl/error.h>
 
+/* The three paths below are refused before anything starts (ARGUMENT) where they name a folder, a file of a
+ * run, what the run reads, or one another's file. A symbolic link stays one; a device or pipe is written to.
+ */
 struct pawl_train_options { /* all zero but spec_path is valid */
     const char *spec_path;
     uint64_t steps;          /* optimizer steps of the whole run; 0: as the spec says */

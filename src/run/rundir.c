@@ -4,12 +4,14 @@
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/json.h"
@@ -201,8 +203,13 @@ static struct history read_history(const struct rundir *d, uint64_t from) {
     struct history h = {.from = from};
     char path[SPEC_TEXT_MAX + 16];
     snprintf(path, sizeof path, "%s/log.jsonl", store_path(d->store));
-    FILE *f = fopen(path, "r");
-    if (f == NULL) return h;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    FILE *f = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
+    if (f == NULL) { /* none, or a pipe, which would be waited for */
+        if (fd >= 0) close(fd);
+        return h;
+    }
     if (fseek(f, 0, SEEK_END) == 0 && ftell(f) > (long)LOG_TAIL_BYTES)
         fseek(f, -(long)LOG_TAIL_BYTES, SEEK_END);
     else

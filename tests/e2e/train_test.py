@@ -312,6 +312,41 @@ class Train(RunCase):
         self.refused(broken, words=("broken.yaml",))
         self.assertFalse(folder.exists(), "something was made before the spec was accepted")
 
+    def test_what_is_asked_for_is_written_over_nothing_that_it_would_harm(self):
+        want = self.reference()
+        spec, folder = self.spec()
+        told, heard, link = self.root / "told", self.root / "heard", self.root / "link.json"
+        for pipe in (told, heard):
+            os.mkfifo(pipe)
+        link.symlink_to("linked.json")
+        reader = os.open(heard, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.run_pawl(spec, "--steps", "2", "--report", link, "--profile-out", heard, "--log", told)
+        self.assertEqual(json.loads((self.root / "linked.json").read_text()), self.report(folder))
+        self.assertTrue(link.is_symlink() and told.is_fifo() and heard.is_fifo())
+        self.assertIn(b"pawl_profile: 1", os.read(reader, 65536))
+
+        link.unlink()
+        link.symlink_to(folder / "run.json")
+        harmed = [folder / "run.json", folder / "log.jsonl", folder / "store/rank-0000/x", folder / "store/y", link]
+        for option in ("--report", "--profile-out", "--log"):
+            for path in (*harmed, folder / ".." / folder.name / "injected"):
+                self.refused(spec, option, path, words=(option, str(path), "a run keeps a file of its own there"))
+            self.refused(spec, option, spec, words=(option, "the spec"))
+            self.refused(spec, option, self.text, words=(option, "data.path"))
+            self.refused(spec, option, self.root, words=(option, "folder"))
+        self.refused(spec, "--profile-out", folder / "report.json", words=("--profile-out",))
+        self.refused(spec, "--report", self.root / "a", "--log", self.root / "." / "a", words=("--report and --log",))
+        other, fresh = self.spec()
+        self.refused(other, "--report", folder / "run.json", words=("a run keeps",))
+        self.assertFalse(fresh.exists())
+        self.refused(other, "--log", fresh / "run.json", words=("a run keeps",))
+        self.run_pawl(spec, "--report", folder / "report.json")
+        self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"])
+        (folder / "report.json").unlink()
+        os.mkfifo(folder / "report.json")
+        self.refused(spec, words=("report.json", "remove it"))
+
     def test_another_models_run_folder_is_refused(self):
         spec, folder = self.spec()
         self.run_pawl(spec, "--steps", "2")
