@@ -44,7 +44,8 @@ static pawl_code train(struct launch *l, struct pawl_error *e) {
         r->lost_seconds += rundir_lost_seconds(&l->dir, start);
     }
     code = describe_settle(l, e);
-    if (code != PAWL_OK || start >= l->spec.run.steps) return code;
+    if (code != PAWL_OK) return code;
+    if (start >= l->spec.run.steps) return tell_nothing(l), code;
     tell_start(l);
     code = fleet_run(l, e);
     witness_wait(l);

@@ -217,6 +217,10 @@ class Train(RunCase):
         self.assertEqual(got["weights_sha256"], want["weights_sha256"])
         again = self.run_pawl(spec, "--steps", str(STEPS + 3))
         self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"], again.stdout)
+        self.assertIn(f"nothing was done: the run is at step {STEPS + 3} already, and 1 step is", self.command(
+            "train", spec, "--steps", "1").stderr)
+        told = [(e["step"], e["steps"]) for e in self.events(folder, "nothing_to_do")]
+        self.assertEqual(told, [(STEPS + 3, STEPS + 3), (STEPS + 3, 1)])
 
     def test_a_worker_that_is_stopped_is_replaced_by_its_peers(self):
         want = self.reference(steps=40)
