@@ -326,6 +326,32 @@ class Train(RunCase):
         self.refused(spec, code=65, words=("--from-scratch",))
         self.run_pawl(spec, "--from-scratch")
 
+    def test_what_no_start_takes_for_want_of_its_run_json_is_not_valid(self):
+        spec, folder = self.spec(steps=2)
+        self.run_pawl(spec)
+        run_json = folder / "run.json"
+        good = json.loads(run_json.read_text())
+
+        def verified(**gone):
+            return json.loads(self.command("ckpt", "verify", folder, "--json", **gone).stdout)
+
+        self.assertTrue(verified()["valid"])
+        cases = [None, "", "{", "[]", *(json.dumps({k: v for k, v in good.items() if k != gone}) for gone in good),
+                 *(json.dumps(good | change) for change in ({"format": 2}, {"run_id": "4"}, {"incarnation": -1}))]
+        for text in cases:
+            run_json.unlink() if text is None else run_json.write_text(text)
+            found = verified(expect=65)
+            self.assertEqual((found["valid"], found["verified_steps"], len(found["problems"])), (False, 1, 1), text)
+            self.assertIn(f"{run_json}: ", found["problems"][0]["text"])
+        self.run_pawl(spec, expect=65)
+        self.assertEqual(len(json.loads(self.command("ckpt", "ls", folder, "--json", expect=65).stdout)["steps"]), 2)
+        self.command("ckpt", "export", folder, "-o", folder / "out.safetensors")
+        run_json.write_text(json.dumps(good | {"run_id": "42" * 16}))
+        self.assertIn("42" * 16, self.command("ckpt", "verify", folder, expect=76).stderr)
+        for name in ("run.json", "log.jsonl"):  # a copy of the stores alone
+            (folder / name).unlink()
+        self.assertTrue(verified()["valid"])
+
     def test_two_runs_on_one_folder_exclude_each_other(self):
         spec, folder = self.spec(steps=2000)
         run = subprocess.Popen([PAWL, "train", spec, "--quiet"], stdout=subprocess.DEVNULL)
