@@ -319,6 +319,32 @@ class Train(RunCase):
         self.refused(spec, "--set", "optimizer.lr=0.5", code=76, words=("optimizer.lr",))
         self.run_pawl(spec)  # and the folder is as it was
 
+    def test_a_start_that_failed_before_anything_was_durable_does_not_bind_the_folder_to_its_spec(self):
+        spec, folder = self.spec(steps=2)
+        self.refused(spec, "--set", "model.width=1048576", "--set", "failure.restarts=0", code=71, words=("no memory",))
+        self.refused(spec, code=76, words=("model.width", "--from-scratch"))
+        done = subprocess.run([PAWL, "train", spec, "--from-scratch"], capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("anew", done.stderr)
+        self.assertEqual(self.report(folder)["weights_sha256"], self.reference(steps=2)["weights_sha256"])
+        # A whole step that was not noted, or may be one; then an unfinished save alone.
+        run_json, longer = folder / "run.json", ("--set", "model.width=32", "--from-scratch")
+        self.refused(spec, *longer, code=76, words=("model.width",))
+        unnoted = json.loads(run_json.read_text()) | {"had_durable": False}
+        run_json.write_text(json.dumps(unnoted))
+        self.refused(spec, *longer, code=76, words=("model.width",))
+        for rank in (1, 3):  # the second stage
+            for slot in (folder / f"store/rank-000{rank}").glob("slot-*"):
+                os.truncate(slot, 4096)
+        self.refused(spec, *longer, code=76, words=("model.width",))
+        for rank in (1, 3):
+            shutil.rmtree(folder / f"store/rank-000{rank}")
+        self.assertEqual(json.loads(run_json.read_text()), unnoted)
+        self.run_pawl(spec, *longer)
+        self.assertEqual(self.report(folder)["final_step"], 2)
+        self.run_pawl(spec, "--set", "model.width=32", "--steps", "3")
+        self.assertEqual(self.report(folder)["resumed_from"], 2)
+
     def test_durable_steps_that_vanished_do_not_mean_a_silent_start_from_zero(self):
         spec, folder = self.spec()
         self.run_pawl(spec, "--steps", "2")
