@@ -107,7 +107,7 @@ static pawl_code set_up(struct launch *l, struct pawl_error *e) {
     if (code == PAWL_OK) code = fleet_programs(l, e);
     if (code == PAWL_OK) code = fleet_listen(l, e);
     if (code == PAWL_OK) code = describe_engine(l, e);
-    if (code == PAWL_OK) code = rundir_open(&l->dir, &l->spec, e);
+    if (code == PAWL_OK) code = (o->from_scratch ? rundir_open_anew : rundir_open)(&l->dir, &l->spec, e);
     if (code == PAWL_OK) code = outputs_check(&l->spec, o, e); /* a log in the folder that was made */
     if (code == PAWL_OK) code = inject_set_read(&l->injects, l->spec.run.dir, e);
     if (code != PAWL_OK) return code;

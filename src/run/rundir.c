@@ -86,6 +86,35 @@ static pawl_code create_run(struct rundir *d, const struct spec *spec, struct pa
     return write_run_file(d, e);
 }
 
+pawl_code rundir_take_over(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+    struct bytes identity = {0};
+    spec_identity(spec, &identity);
+    if (identity.failed) {
+        bytes_close(&identity);
+        return error_set(e, PAWL_MEMORY, 0, "no memory for the identity of the run");
+    }
+    bytes_close(&d->identity);
+    d->identity = identity;
+    d->foreign = (struct pawl_error){0};
+    return PAWL_OK;
+}
+
+static pawl_code check_identity(struct rundir *d, const struct spec *spec, bool anew, struct pawl_error *e) {
+    struct pawl_error why = {0};
+    pawl_code code = spec_identity_check(spec, (const char *)d->identity.data, d->identity.size, &why);
+    if (code == PAWL_OK) return PAWL_OK;
+    if (code == PAWL_FOREIGN && !d->had_durable && anew) {
+        d->foreign = why;
+        return PAWL_OK;
+    }
+    if (code == PAWL_FOREIGN && !d->had_durable)
+        return error_set(e, code, 0,
+                         "%.600s; or begin this one anew with --from-scratch: no step of it was durable",
+                         why.text);
+    if (e != NULL) *e = why;
+    return code;
+}
+
 static bool has_stores(const char *dir) {
     char path[SPEC_TEXT_MAX + 16];
     snprintf(path, sizeof path, "%s/store", dir);
@@ -93,7 +122,7 @@ static bool has_stores(const char *dir) {
     return stat(path, &st) == 0;
 }
 
-static pawl_code load_run(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+static pawl_code load_run(struct rundir *d, const struct spec *spec, bool anew, struct pawl_error *e) {
     uint8_t *data = NULL;
     size_t bytes = 0;
     struct pawl_error why;
@@ -109,9 +138,7 @@ static pawl_code load_run(struct rundir *d, const struct spec *spec, struct pawl
     }
     code = parse_run_file(d, data, bytes, e);
     free(data);
-    if (code == PAWL_OK)
-        code = spec_identity_check(spec, (const char *)d->identity.data, d->identity.size, e);
-    return code;
+    return code == PAWL_OK ? check_identity(d, spec, anew, e) : code;
 }
 
 static pawl_code make_parents(const char *path, struct pawl_error *e) {
@@ -126,16 +153,24 @@ static pawl_code make_parents(const char *path, struct pawl_error *e) {
     return PAWL_OK;
 }
 
-pawl_code rundir_open(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+static pawl_code open_run(struct rundir *d, const struct spec *spec, bool anew, struct pawl_error *e) {
     *d = (struct rundir){0};
     pawl_code code = make_parents(spec->run.dir, e);
     if (code == PAWL_OK) {
         code = store_open(spec->run.dir, STORE_PLAIN, false, &d->store, NULL, e);
         if (code == PAWL_BUSY) error_wrap(e, "a run is going on there");
     }
-    if (code == PAWL_OK) code = load_run(d, spec, e);
+    if (code == PAWL_OK) code = load_run(d, spec, anew, e);
     if (code != PAWL_OK) rundir_close(d);
     return code;
+}
+
+pawl_code rundir_open(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+    return open_run(d, spec, false, e);
+}
+
+pawl_code rundir_open_anew(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+    return open_run(d, spec, true, e);
 }
 
 void rundir_close(struct rundir *d) {

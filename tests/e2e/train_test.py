@@ -358,12 +358,64 @@ class Train(RunCase):
         self.refused(spec, "--set", "optimizer.lr=0.5", code=76, words=("optimizer.lr",))
         self.run_pawl(spec)  # and the folder is as it was
 
+    def test_a_start_that_failed_before_anything_was_durable_does_not_bind_the_folder_to_its_spec(self):
+        spec, folder = self.spec(steps=2)
+        self.refused(spec, "--set", "model.width=1048576", "--set", "failure.restarts=0", code=71, words=("no memory",))
+        self.refused(spec, code=76, words=("model.width", "--from-scratch"))
+        done = subprocess.run([PAWL, "train", spec, "--from-scratch"], capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("anew", done.stderr)
+        self.assertEqual(self.report(folder)["weights_sha256"], self.reference(steps=2)["weights_sha256"])
+        # A whole step that was not noted, or may be one; then an unfinished save alone.
+        run_json, longer = folder / "run.json", ("--set", "model.width=32", "--from-scratch")
+        self.refused(spec, *longer, code=76, words=("model.width",))
+        unnoted = json.loads(run_json.read_text()) | {"had_durable": False}
+        run_json.write_text(json.dumps(unnoted))
+        self.refused(spec, *longer, code=76, words=("model.width",))
+        for rank in (1, 3):  # the second stage
+            for slot in (folder / f"store/rank-000{rank}").glob("slot-*"):
+                os.truncate(slot, 4096)
+        self.refused(spec, *longer, code=76, words=("model.width",))
+        for rank in (1, 3):
+            shutil.rmtree(folder / f"store/rank-000{rank}")
+        self.assertEqual(json.loads(run_json.read_text()), unnoted)
+        self.run_pawl(spec, *longer)
+        self.assertEqual(self.report(folder)["final_step"], 2)
+        self.run_pawl(spec, "--set", "model.width=32", "--steps", "3")
+        self.assertEqual(self.report(folder)["resumed_from"], 2)
+
     def test_durable_steps_that_vanished_do_not_mean_a_silent_start_from_zero(self):
         spec, folder = self.spec()
         self.run_pawl(spec, "--steps", "2")
         shutil.rmtree(folder / "store")
         self.refused(spec, code=65, words=("--from-scratch",))
         self.run_pawl(spec, "--from-scratch")
+
+    def test_what_no_start_takes_for_want_of_its_run_json_is_not_valid(self):
+        spec, folder = self.spec(steps=2)
+        self.run_pawl(spec)
+        run_json = folder / "run.json"
+        good = json.loads(run_json.read_text())
+
+        def verified(**gone):
+            return json.loads(self.command("ckpt", "verify", folder, "--json", **gone).stdout)
+
+        self.assertTrue(verified()["valid"])
+        cases = [None, "", "{", "[]", *(json.dumps({k: v for k, v in good.items() if k != gone}) for gone in good),
+                 *(json.dumps(good | change) for change in ({"format": 2}, {"run_id": "4"}, {"incarnation": -1}))]
+        for text in cases:
+            run_json.unlink() if text is None else run_json.write_text(text)
+            found = verified(expect=65)
+            self.assertEqual((found["valid"], found["verified_steps"], len(found["problems"])), (False, 1, 1), text)
+            self.assertIn(f"{run_json}: ", found["problems"][0]["text"])
+        self.run_pawl(spec, expect=65)
+        self.assertEqual(len(json.loads(self.command("ckpt", "ls", folder, "--json", expect=65).stdout)["steps"]), 2)
+        self.command("ckpt", "export", folder, "-o", folder / "out.safetensors")
+        run_json.write_text(json.dumps(good | {"run_id": "42" * 16}))
+        self.assertIn("42" * 16, self.command("ckpt", "verify", folder, expect=76).stderr)
+        for name in ("run.json", "log.jsonl"):  # a copy of the stores alone
+            (folder / name).unlink()
+        self.assertTrue(verified()["valid"])
 
     def test_two_runs_on_one_folder_exclude_each_other(self):
         spec, folder = self.spec(steps=2000)
