@@ -58,7 +58,7 @@ class Restore:
             with _native.Reader(self._path, prefer=f"rank-{self._group.rank:04d}") as reader:
                 return self._walk(reader, strict)
         except errors.Error as e:
-            if self._overwrote:
+            if self._overwrote and not isinstance(e, errors.User):  # that says itself what was loaded
                 e.args = (f"{e}. {OVERWRITTEN}",)
             raise
 
@@ -219,7 +219,7 @@ class Restore:
                 out.append(f"{key}: stored as {objects[key].get('kind')}, given as {state.kind}")
             elif isinstance(state, _torch.ModuleState):
                 out += _match.differences(state, objects[key], stored)
-            elif isinstance(state, _torch.OptimizerState):
+            else:
                 out += state.differences(objects[key])
         self._refuse(blob, out)
 
@@ -232,20 +232,42 @@ class Restore:
     # ---- Putting in place ----
 
     def _put(self, plan: _Plan, step: int) -> None:
+        """What calls the user's code comes last, in the order given: what it may look at is restored then,
+        and where it raises the rest is whole."""
         blob = plan.blob
+        order = sorted(self._states, key=_calls_user)
         try:
             with torch.no_grad():
-                for state in self._states:
-                    body = blob["objects"][state.key]
-                    if isinstance(state, _torch.ModuleState):
-                        _fill(state, body, plan.tensors)
-                    state.restore(body, plan.tensors)
+                for state in self._modules():
+                    _fill(state, blob["objects"][state.key], plan.tensors)
+                for place, state in enumerate(order):
+                    try:
+                        state.restore(blob["objects"][state.key], plan.tensors)
+                    except errors.User as e:
+                        e.args = (_half(self._path, step, e, order[:place], order[place + 1:], self._rng),)
+                        raise
             if self._rng and blob["rng"] is not None:
                 _torch.rng_set(blob["rng"])
                 if blob["rank"] != self._group.rank:
                     _torch.rng_derive(self._group.rank, blob["rng"])
         except (KeyError, TypeError, ValueError) as e:
             raise errors.Format(f"{self._path}: the stored state of step {step} is malformed: {e!r}") from e
+
+
+def _calls_user(state: _torch.State) -> bool:
+    return isinstance(state, _torch.ObjectState) and not state.plain
+
+
+def _half(path: str, step: int, error: errors.User, before: list[_torch.State], after: list[_torch.State],
+          rng: bool) -> str:
+    """What was loaded when an object of the user's raised."""
+    loaded = ["the modules' parameters and buffers"]
+    loaded += [s.key for s in before if not isinstance(s, _torch.ModuleState)]
+    left = [f"{s.key}'s extra state" if isinstance(s, _torch.ModuleState) else s.key for s in after]
+    left += ["the generators"] if rng else []
+    return (f"{path}: step {step} was not restored whole: {error}. Loaded before: {', '.join(loaded)}; not "
+            f"loaded: {', '.join(left) or 'nothing else'}. What is stored is whole: mend that object or give "
+            "one that takes the stored state, make all objects anew, then resume() again")
 
 
 def _index(reader: _native.Reader, step: _native.Step) -> int:

@@ -7,6 +7,7 @@ Public interfaces of torch only. Tested in tests/python/torch_state_test.py."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _tree, errors
+from . import _tree, data, errors
 
 _DTYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3",
@@ -88,6 +89,18 @@ def unwrap(module: torch.nn.Module) -> torch.nn.Module:
             return module
 
 
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Around a call of the user's code, which may raise anything: User says where. Memory and what ends the
+    program go through."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as e:
+        raise errors.User(f"{what} raised {type(e).__name__}: {e}") from e
+
+
 class ModuleState:
     """Tensors and extra state of one module."""
 
@@ -134,10 +147,13 @@ class ModuleState:
                 if name not in extra and isinstance(value, torch.Tensor)}
 
     def restore(self, blob: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Extra state only: parameters and buffers were filled in place."""
+        """Extra state only: parameters and buffers were filled in place. User: set_extra_state() has
+        raised."""
         for name, value in blob["extra"].items():
             owner = self.module.get_submodule(name.rpartition(".")[0])
-            owner.set_extra_state(_tree.decode(value, tensors))
+            decoded = _tree.decode(value, tensors)
+            with _told(f"{self.key}/{name}: set_extra_state() of {type(owner).__qualname__}"):
+                owner.set_extra_state(decoded)
 
 
 def _check_apart(value: torch.Tensor, name: str) -> None:
@@ -229,6 +245,20 @@ class OptimizerState:
                 self.optimizer.state[parameter] = value
 
 
+_SCHEDULERS = tuple(getattr(torch.optim.lr_scheduler, name) for name in
+                    ("LRScheduler", "_LRScheduler", "ReduceLROnPlateau", "ChainedScheduler")
+                    if hasattr(torch.optim.lr_scheduler, name))  # PyTorch 1 has no common base
+
+
+def _class(thing: Any) -> str | None:
+    """Of a scheduler, whose state fits others' classes too, with those that it is made of: "SequentialLR
+    (LinearLR, StepLR)". None: of no scheduler."""
+    if not isinstance(thing, _SCHEDULERS):
+        return None
+    parts = [part for part in map(_class, getattr(thing, "_schedulers", ())) if part is not None]
+    return type(thing).__name__ + (f" ({', '.join(parts)})" if parts else "")
+
+
 class ObjectState:
     """Anything with state_dict and load_state_dict, or a dict or list of values that is filled in place."""
 
@@ -249,12 +279,33 @@ class ObjectState:
     def collect(self) -> tuple[list[Entry], dict[str, Any]]:
         entries: list[Entry] = []
         value = self.thing if self.plain else self.thing.state_dict()
-        return entries, {"value": _tree.encode(value, self.key, _leaf(entries, self.own))}
+        kind = _class(self.thing)
+        return entries, {**({} if kind is None else {"class": kind}),
+                         "value": _tree.encode(value, self.key, _leaf(entries, self.own))}
+
+    def differences(self, blob: dict[str, Any]) -> list[str]:
+        """What is known before anything is loaded: of dicts and lists, of pawl's samplers, and of schedulers
+        that were stored with their class."""
+        stored, here = blob.get("class"), _class(self.thing)
+        if stored is not None and here is not None and stored != here:
+            return [f"{self.key}: stored is the state of {stored}, this is {here}"]
+        if self.plain and _tree.container(blob["value"]) is not type(self.thing):
+            was = _tree.container(blob["value"])
+            return [f"{self.key}: stored is a {was.__name__ if was else 'value of another kind'}, this is a "
+                    f"{type(self.thing).__name__}"]
+        if isinstance(self.thing, (data.Sampler, data.Loader)):
+            try:
+                self.thing.check_state(blob["value"])
+            except (ValueError, TypeError) as e:
+                return [f"{self.key}: {e}"]
+        return []
 
     def restore(self, blob: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """User: its load_state_dict() has raised."""
         value = _tree.decode(blob["value"], tensors)
         if not self.plain:
-            self.thing.load_state_dict(value)
+            with _told(f"{self.key}: load_state_dict() of {type(self.thing).__qualname__}"):
+                self.thing.load_state_dict(value)
         elif isinstance(self.thing, dict):
             self.thing.clear()
             self.thing.update(value)

@@ -124,6 +124,13 @@ def decode(value: Any, tensors: dict[str, Any]) -> Any:
         raise ValueError(f"a stored value of type {value[TAG]!r} is malformed: {e}") from e
 
 
+def container(value: Any) -> type | None:
+    """dict or list: what an encoded value can be put into; None: neither."""
+    if isinstance(value, list):
+        return list
+    return dict if isinstance(value, dict) and value.get(TAG, "dict") in _MAPPINGS else None
+
+
 def placed(value: Any) -> set[str]:
     """Names of the tensors in an encoded value that were DTensors."""
     out: set[str] = set()

@@ -326,8 +326,8 @@ class Checkpointer:
         """Restore the newest durable step: the number of steps done, 0 when nothing was ever saved. Once,
         before the first step(). A damaged step is marked bad and passed over for the next older one, with the
         warning StepLost; strict: Corrupt instead. StateMismatch: all differences, and nothing was loaded.
-        Corrupt: no good step is left, the objects are partly overwritten. Io, Foreign; PeerLost: another rank
-        failed."""
+        User: an object's own load_state_dict() raised, with what was loaded before. Corrupt: no good step is
+        left, the objects are partly overwritten. Io, Foreign; PeerLost: another rank failed."""
         self._check()
         if self._resumed or self._step:
             raise errors.Argument("resume() comes once, before the first step()")

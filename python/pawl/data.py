@@ -157,23 +157,37 @@ class Sampler:
         """Goes to a saved position. global_batch, drop_last and the ranks may differ: the epoch's other
         samples follow.
 
-        ValueError with all that differs, and nothing taken over: another size, seed or shuffle is another
-        order."""
+        Errors, and nothing taken over: those of check_state()."""
+        self.epoch, consumed = self._position(state)
+        self._advance(consumed)
+        self._loads += 1
+        self._issued = None
+
+    def check_state(self, state: Dict[str, Any]) -> None:
+        """What load_state_dict() would refuse of a saved position, without going there; Checkpointer.resume()
+        asks before it loads anything.
+
+        ValueError with all that differs: another size, seed or shuffle is another order. ValueError,
+        TypeError: no position, or none in this data."""
+        self._position(state)
+
+    def _position(self, state: Any) -> Tuple[int, int]:
+        """Epoch and samples consumed of a saved state that fits."""
+        if not isinstance(state, dict) or "version" not in state:
+            raise ValueError("what was saved is no position of a pawl.data.Sampler: give the object that was "
+                             "saved by this name")
         differs = [f"{key}: saved {state.get(key)!r}, here {wanted!r}" for key, wanted in
                    (("version", STATE_VERSION), ("size", self.size), ("seed", self.seed),
                     ("shuffle", self.shuffle))
                    if state.get(key) != wanted]
         if differs:
             raise ValueError("the saved position is of other data or another order ("
-                             + "; ".join(differs) + "): give the sampler the same values, or begin the data "
-                             "anew without this sampler's state")
+                             + "; ".join(differs) + "): give the sampler the same values. To go on with other "
+                             "data, load with them, then save with a new sampler to another folder")
         epoch = _whole("epoch", state.get("epoch"), 0, SIZE_MAX)
         consumed = _whole("consumed", state.get("consumed"), 0, self.size - 1)
         self._check_rest(consumed)
-        self.epoch = epoch
-        self._advance(consumed)
-        self._loads += 1
-        self._issued = None
+        return epoch, consumed
 
     def _count(self, begin: int) -> int:
         """Samples of the global batch that begins there; 0 at the epoch's end."""
@@ -249,6 +263,9 @@ class Loader:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         self.sampler.load_state_dict(state)
+
+    def check_state(self, state: Dict[str, Any]) -> None:
+        self.sampler.check_state(state)
 
 
 def _whole(name: str, value: Any, least: int, most: int) -> int:

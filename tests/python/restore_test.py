@@ -235,7 +235,7 @@ class InPlace(Run):
     def test_a_malformed_blob_changes_nothing(self) -> None:
         def spoil(*args: Any, **kwargs: Any) -> bytes:
             blob = json.loads(_BLOB(*args, **kwargs))
-            blob["objects"]["notes"]["value"] = {_tree.TAG: "tensor", "name": "lost"}
+            blob["objects"]["notes"]["value"] = {"a": {_tree.TAG: "tensor", "name": "lost"}}
             return json.dumps(blob).encode()
 
         with mock.patch.object(_tree, "blob", spoil):

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 from typing import Any
+from unittest import mock
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: this Python has no torch")
@@ -18,6 +19,7 @@ from torch import nn  # noqa: E402
 
 import pawl  # noqa: E402
 from pawl import _native, _shard, _torch, errors  # noqa: E402
+from pawl.data import Loader, Sampler  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -169,6 +171,62 @@ class TorchState(unittest.TestCase):
                 with self.assertRaisesRegex(pawl.StateMismatch, f"(?s){todo}.*\n  {said}"):
                     ckpt.resume()
         self.assertEqual(before, [bits(p) for p in now.parameters()])
+
+    def test_another_scheduler_another_order_of_data_and_another_container_are_refused(self) -> None:
+        schedules = torch.optim.lr_scheduler
+
+        def both(opt: Any, second: Any) -> Any:
+            return schedules.SequentialLR(opt, [schedules.LinearLR(opt), second(opt, 4)], [2])
+
+        def objects(schedule: Any, size: int, notes: Any) -> dict[str, Any]:
+            model = nn.Linear(2, 2)
+            opt = torch.optim.SGD(model.parameters(), lr=0.1)
+            sampler = Sampler(size, 8)
+            iter(sampler)
+            return {"model": model, "optimizer": opt, "schedule": schedule(opt), "data": Loader(sampler),
+                    "notes": notes}
+
+        def step_lr(opt: Any) -> Any:
+            return schedules.StepLR(opt, 4)
+
+        self.save(**objects(step_lr, 64, {}))
+        now = objects(lambda opt: both(opt, schedules.StepLR), 65, [])
+        before = bits(now["model"].weight)
+        said = ("(?s)nothing was loaded.*schedule: stored is the state of StepLR, this is SequentialLR "
+                r"\(LinearLR, StepLR\).*data: .*size: saved 64, here 65.*notes: stored is a dict, this is a "
+                "list")
+        with pawl.Checkpointer(self.path, **now) as ckpt, self.assertRaisesRegex(pawl.StateMismatch, said):
+            ckpt.resume()
+        self.assertEqual(before, bits(now["model"].weight))
+        self.load(**objects(step_lr, 64, {}))
+        self.setUp()
+        self.save(**objects(lambda opt: both(opt, schedules.StepLR), 64, {}))
+        with pawl.Checkpointer(self.path, **objects(lambda opt: both(opt, schedules.CosineAnnealingLR), 64, {})) \
+                as ckpt, self.assertRaisesRegex(pawl.StateMismatch, r"this is .*\(LinearLR, CosineAnnealingLR"):
+            ckpt.resume()
+        self.setUp()
+        with mock.patch.object(_torch, "_class", lambda _: None):  # as earlier programs stored it
+            self.save(**objects(step_lr, 64, {}))
+        self.load(**objects(step_lr, 64, {}))
+
+    def test_an_object_that_takes_no_state_is_named_with_what_was_loaded(self) -> None:
+        class Strict:
+            def state_dict(self) -> dict[str, int]:
+                return {"width": 2}
+
+            def load_state_dict(self, state: Any) -> None:
+                raise RuntimeError(f"width {state['width']}")
+
+        self.save(strict=Strict(), model=nn.Linear(2, 2), later=Strict(), notes={"a": 1})
+        notes = {"a": 0}
+        said = ("step 1 was not restored whole: strict: load_state_dict.. of .*Strict raised RuntimeError: width 2. "
+                "Loaded before: the modules' parameters and buffers, notes; not loaded: later, the generators. .*new")
+        with pawl.Checkpointer(self.path, strict=Strict(), model=nn.Linear(2, 2), later=Strict(),
+                               notes=notes) as ckpt, self.assertRaisesRegex(errors.User, said) as caught:
+            ckpt.resume()
+        self.assertIsInstance(caught.exception.__cause__, RuntimeError)
+        self.assertNotIn("overwritten", str(caught.exception))
+        self.assertEqual({"a": 1}, notes)
 
     def test_what_another_program_or_run_has_saved_is_refused_with_what_to_do(self) -> None:
         for text, kind, said in ((b"", errors.Format, "not written by pawl.Checkpointer.*another folder"),
