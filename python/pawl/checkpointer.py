@@ -150,14 +150,19 @@ class Checkpointer:
         return error
 
     def _before_step(self) -> None:
-        if not self._parts.closed:
+        if not self._parts.closed and self._is_mine():
             self.fence()
 
+    def _is_mine(self) -> bool:
+        """Not so in a child of os.fork(), which has the optimizer with this hook, and nothing to wait for: its
+        memory is its own."""
+        return os.getpid() == self._pid
+
     def _check(self) -> None:
-        if os.getpid() != self._pid:
+        if not self._is_mine():
             raise errors.Argument(f"this Checkpointer of {self._path} belongs to process {self._pid}, this "
-                                  f"is its child {os.getpid()}: make one after the fork, or save in the "
-                                  "parent only")
+                                  f"is its child {os.getpid()}: make one of its own after the fork, in "
+                                  "another folder, or save in the parent only")
         if self._parts.closed:
             raise errors.Argument(f"the Checkpointer of {self._path} is closed")
 
@@ -165,7 +170,7 @@ class Checkpointer:
         return self
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
-        if self._parts.closed or os.getpid() != self._pid:
+        if self._parts.closed or not self._is_mine():
             return
         if kind is None:
             self.close()
@@ -177,13 +182,13 @@ class Checkpointer:
 
     def close(self, timeout: float | None = None) -> None:
         """Wait until all saves are durable, give handlers and hooks back. The first failure that no call has
-        raised; Timeout after `timeout` seconds. A second call does nothing."""
+        raised; Timeout after `timeout` seconds. A second call does nothing, nor does one in a child of
+        os.fork()."""
         self._close(timeout, timeout)
 
     def _close(self, timeout: float | None, linger_s: float | None) -> None:
-        if self._parts.closed:
+        if self._parts.closed or not self._is_mine():
             return
-        self._check()
         self._unfollow()
         try:
             self._parts.close(timeout, linger_s)
@@ -302,6 +307,7 @@ class Checkpointer:
 
     def status(self) -> dict[str, Any]:
         """Of the library, by the names of struct pawl_ckpt_status, and `step`. From any thread."""
+        self._check()
         status: Any = self._ckpt.status()
         return {**(status if isinstance(status, dict) else status._asdict()), "step": self._step}
 

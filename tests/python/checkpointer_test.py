@@ -401,6 +401,31 @@ def forks(path: str) -> None:
         ckpt.step()
 
 
+def child_saves_too(path: str) -> None:
+    """With the optimizer that it has from its parent, whose saves may be under way."""
+    model = nn.Linear(256, 256)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    with pawl.Checkpointer(path, model=model, optimizer=opt, every=1) as ckpt:
+        ckpt.step()
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(errors.Argument):
+                ckpt.status()
+                os._exit(4)
+            mine = pawl.Checkpointer(f"{path}-child", model=model, optimizer=opt, every=1)
+            opt.step()
+            ckpt.close()  # which is the parent's
+            opt.step()
+            mine.step()
+            mine.close()
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        opt.step()
+        ckpt.step()
+
+
 def ends_while_saving(path: str) -> None:
     ckpt = pawl.Checkpointer(path, model=nn.Linear(4, 4), every=1)
     ckpt.step()
@@ -473,6 +498,15 @@ class Process(Base):
         self.assertEqual(0, had.returncode, had.stderr)
         self.assertIn("its child", had.stdout)
         self.assertTrue(had.stdout.endswith("-15\n"), had.stdout)
+
+    def test_a_child_has_a_checkpointer_of_its_own_on_the_same_optimizer(self) -> None:
+        had = forked.run(child_saves_too, self.path)
+        self.assertEqual((0, "0\n", ""), (had.returncode, had.stdout, had.stderr))
+        for path, steps in ((self.path, 2), (f"{self.path}-child", 1)):
+            model = nn.Linear(256, 256)
+            opt = torch.optim.SGD(model.parameters(), lr=0.1)
+            with pawl.Checkpointer(path, model=model, optimizer=opt) as ckpt:
+                self.assertEqual(steps, ckpt.resume())
 
     def test_the_end_of_the_program_finishes_saves(self) -> None:
         had = forked.run(ends_while_saving, self.path)
