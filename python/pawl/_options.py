@@ -43,10 +43,15 @@ class Options(NamedTuple):
         return {name: value for name, value in self._asdict().items() if name not in own}
 
 
+def steps_of(name: str, value: Any, least: int) -> int:
+    """A number of steps that a call was given."""
+    return _whole({name: value}, name, least, 2**63 - 1, f"a whole number of steps, {least} or more")
+
+
 def path_of(path: Any) -> str:
     """The run's folder as text."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str) or not text:
+    if not isinstance(text, str) or not text or "\0" in text:
         raise errors.Argument(f"path is {path!r}: wanted the name of the run's folder, a string or a Path")
     return text
 

@@ -45,8 +45,9 @@ class Entry(NamedTuple):
 def _leaf(entries: list[Entry], own: bool) -> _tree.Leaf:
     """Takes tensors of an object; where there are several ranks (`own`) those that are not small."""
     def take(name: str, tensor: torch.Tensor) -> bool:
+        dtype_name(tensor, name)
         small = tensor.numel() * tensor.element_size() <= OWN_BYTES_MAX and not hasattr(tensor, "placements")
-        if own and small and tensor.dtype in DTYPES and tensor.layout == torch.strided and not tensor.is_meta:
+        if own and small:
             return False
         entries.append(Entry(name, tensor, False))
         return True
@@ -57,17 +58,23 @@ def _leaf(entries: list[Entry], own: bool) -> _tree.Leaf:
 def dtype_name(tensor: torch.Tensor, name: str) -> str:
     """Name of the element type; Unsupported, with the tensor's name, when its bytes cannot be stored."""
     kind = None
-    if tensor.is_quantized:
+    if isinstance(tensor, (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)):
+        raise errors.Unsupported(f"{name}: it has no shape yet: call the lazy module once before it is saved "
+                                 "or restored")
+    if tensor.is_nested:
+        kind = "a nested tensor"
+    elif tensor.is_quantized:
         kind = "a quantized tensor"
     elif tensor.layout != torch.strided:
         kind = f"a tensor of layout {tensor.layout}"
     elif tensor.is_meta:
-        kind = "a tensor on the device meta, without data"
+        raise errors.Unsupported(f"{name}: a tensor on the device meta has no data to save, and no memory to "
+                                 "restore it into: module.to_empty(device=...) gives it some")
     elif tensor.dtype not in DTYPES:
         kind = f"a tensor of type {tensor.dtype}"
     if kind is not None:
-        raise errors.Unsupported(f"{name}: {kind} cannot be saved: make it a dense tensor with data of "
-                                 "one of " + ", ".join(str(d).removeprefix("torch.") for d in DTYPES))
+        raise errors.Unsupported(f"{name}: {kind} can be neither saved nor restored: make it a dense tensor "
+                                 "of one of " + ", ".join(str(d).removeprefix("torch.") for d in DTYPES))
     return DTYPES[tensor.dtype]
 
 
@@ -132,6 +139,7 @@ class ModuleState:
             if name.rpartition(".")[2] == "_extra_state" or not isinstance(value, torch.Tensor):
                 extra[name] = _tree.encode(value, full, leaf)
                 continue
+            dtype_name(value, full)
             _check_apart(value, full)
             first = seen.setdefault(identity(value), full)
             if first != full:
@@ -223,7 +231,9 @@ class OptimizerState:
                        f"this is {type(self.optimizer).__name__}")
         stored, here = [g["params"] for g in blob["groups"]], self.names()
         if len(stored) != len(here):
-            out.append(f"{self.key}: stored with {len(stored)} parameter groups, here are {len(here)}")
+            todo = ("add the others (add_param_group) before resume()" if len(stored) > len(here) else
+                    "those that were added while training (add_param_group) are added again after resume()")
+            out.append(f"{self.key}: stored with {len(stored)} parameter groups, here are {len(here)}: {todo}")
         for g, (a, b) in enumerate(zip(stored, here)):
             out += [f"{self.key}: group {g}: {n} is stored, and not here" for n in sorted(set(a) - set(b))]
             out += [f"{self.key}: group {g}: {n} is here, and not stored" for n in sorted(set(b) - set(a))]

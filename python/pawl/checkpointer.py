@@ -201,7 +201,7 @@ class Checkpointer:
         """Call after opt.step(): counts (or is told) the steps done, saves when it is time. True: a save has
         begun. Raises what earlier saves failed with, see `tolerate`, and Preempted after a signal."""
         self._check()
-        following = self._step + 1 if step is None else step
+        following = self._step + 1 if step is None else _options.steps_of("step", step, 1)
         if following <= self._step:
             raise errors.Argument(f"step({step}): {self._step} steps are already done, numbers of steps "
                                   "only grow")
@@ -321,9 +321,14 @@ class Checkpointer:
     # ---- Resuming ----
 
     def steps(self, total: int) -> Iterator[int]:
-        """for step in ckpt.steps(total): resumes, and calls step() after each body; saves the last step."""
-        for number in range(self.resume(), total):
+        """for step in ckpt.steps(total): resumes, and calls step() after each body; saves the last step. Left by
+        `break` it saves nothing more."""
+        wanted = _options.steps_of("total", total, 0)
+        for number in range(self.resume(), wanted):
             yield number
+            if self._step > number:
+                raise errors.Argument("step() was called in a loop over steps(), which calls it itself after "
+                                      "each body: leave it out of the loop")
             self.step(number + 1)
         if self._step >= 1:
             self.save()

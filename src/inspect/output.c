@@ -16,7 +16,8 @@ static pawl_code failed(const char *what, const char *path, int os_errno, struct
 }
 
 static pawl_code exists(const char *path, struct pawl_error *e) {
-    return error_set(e, PAWL_BUSY, 0, "%s exists: remove it, or replace it with force", path);
+    return error_set(e, PAWL_BUSY, 0,
+                     "%s exists: remove it, or have it replaced (--force; in a program the option force)", path);
 }
 
 pawl_code inspect_output_open(struct inspect_output *o, const char *path, bool force, struct pawl_error *e) {

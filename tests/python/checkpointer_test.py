@@ -187,6 +187,11 @@ class Loop(Base):
         ckpt = pawl.Checkpointer(self.path, model=model, every=100)
         with self.assertRaisesRegex(errors.Argument, "before the first step"):
             ckpt.save()
+        for wrong in ("7", 2.5, True, -1):
+            with self.assertRaisesRegex(errors.Argument, f"step is {wrong!r}: wanted a whole number"):
+                ckpt.step(wrong)  # type: ignore[arg-type]
+            with self.assertRaisesRegex(errors.Argument, f"total is {wrong!r}: wanted a whole number"):
+                next(ckpt.steps(wrong))  # type: ignore[arg-type]
         ckpt.step(4)
         with self.assertRaisesRegex(errors.Argument, "only grow"):
             ckpt.step(4)
@@ -195,7 +200,10 @@ class Loop(Base):
         ckpt.close()
         with self.assertRaisesRegex(errors.Argument, "is closed"):
             ckpt.step()
-
+        with pawl.Checkpointer(f"{self.path}-2", model=model) as ckpt, \
+                self.assertRaisesRegex(errors.Argument, "in a loop over steps.., which calls it itself"):
+            for _ in ckpt.steps(3):
+                ckpt.step()
 
     def test_every_wrong_option_is_named_with_what_was_given_and_what_is_wanted(self) -> None:
         wrong: dict[str, list[Any]] = {
@@ -213,7 +221,7 @@ class Loop(Base):
                 said = re.escape(f"{name} is {value!r}: wanted ")
                 with self.subTest(name, value=value), self.assertRaisesRegex(errors.Argument, said):
                     pawl.Checkpointer(self.path, model=nn.Linear(2, 2), **{name: value})
-        for path in (None, 3, "", b"run"):
+        for path in (None, 3, "", b"run", "a\0b"):
             with self.assertRaisesRegex(errors.Argument, "path is "):
                 pawl.Checkpointer(path, model=nn.Linear(2, 2))  # type: ignore[arg-type]
         self.assertFalse(os.path.exists(self.path))
@@ -222,7 +230,12 @@ class Loop(Base):
         deep: list[Any] = []
         deep.append(deep)
         sparse = torch.ones(2).to_sparse()
+        model = nn.Linear(2, 2)
         for wrong, said in (({"a": object()}, "extra/a: a value of type builtins.object"),
+                            ([model], "extra/0: .* It has state_dict.* under a name of its own, outside of extra"),
+                            ([torch.optim.SGD(model.parameters(), lr=1)], "extra/0: .* under a name of its own"),
+                            ({"a": nn.LazyLinear(2).weight}, "extra/a: it has no shape yet"),
+                            ({"a": torch.ones(1, dtype=torch.complex128)}, "extra/a: .* type torch.complex128"),
                             ({"a": [1, {"b": print}]}, "extra/a/1/b: "), (deep, "contain itself"),
                             ({"a": sparse}, "extra/a: a tensor of layout")):
             with self.assertRaisesRegex(errors.Unsupported, said):

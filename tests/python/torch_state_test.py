@@ -162,7 +162,7 @@ class TorchState(unittest.TestCase):
                             ({"optimizer": sgd}, "optimizer: stored is the state of AdamW, this is SGD"),
                             ({"optimizer": {"lr": 1}}, "optimizer: stored as optimizer, given as object"),
                             ({"optimizer": adam(now, now["x"], now["y"])},
-                             "optimizer: stored with 1 parameter groups, here are 2"),
+                             "optimizer: stored with 1 parameter groups, here are 2: .* again after resume"),
                             ({"optimizer": adam(now, now["x"])},
                              "optimizer: group 0: y.weight is stored, and not here"),
                             ({"optimizer": adam(now), "ema": {}}, "ema: given, and not stored")):
@@ -273,6 +273,19 @@ class TorchState(unittest.TestCase):
                 ckpt.save()
         with self.assertRaisesRegex(errors.Unsupported, "thing: .*state_dict"):
             pawl.Checkpointer(self.path, thing=object())
+        self.setUp()
+        self.save(model=nn.Linear(2, 2))
+        nested = nn.Linear(2, 2)
+        nested.weight = nn.Parameter(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+        for now, said in ((nn.Linear(2, 2, device="meta"), "no memory to restore it into: .*to_empty"),
+                          (nn.LazyLinear(2), "no shape yet: call the lazy module once"),
+                          (nested, "a nested tensor can be neither saved nor restored")):
+            with pawl.Checkpointer(self.path, model=now) as ckpt:
+                with self.assertRaisesRegex(errors.Unsupported, f"model/weight: .*{said}"):
+                    ckpt.resume()
+                ckpt.step()
+                with self.assertRaisesRegex(errors.Unsupported, "model/weight: "):
+                    ckpt.save()
 
     def test_tensors_in_plain_values_are_copied_at_once(self) -> None:
         notes = {"mean": torch.ones(4)}
