@@ -238,8 +238,8 @@ class Restore:
         order = sorted(self._states, key=_calls_user)
         try:
             with torch.no_grad():
-                for state in self._modules():
-                    _fill(state, blob["objects"][state.key], plan.tensors)
+                for module in self._modules():
+                    _fill(module, blob["objects"][module.key], plan.tensors)
                 for place, state in enumerate(order):
                     try:
                         state.restore(blob["objects"][state.key], plan.tensors)

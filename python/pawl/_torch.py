@@ -233,7 +233,8 @@ class OptimizerState:
         if len(stored) != len(here):
             todo = ("add the others (add_param_group) before resume()" if len(stored) > len(here) else
                     "those that were added while training (add_param_group) are added again after resume()")
-            out.append(f"{self.key}: stored with {len(stored)} parameter groups, here are {len(here)}: {todo}")
+            out.append(f"{self.key}: stored with {len(stored)} parameter groups, here are {len(here)}: "
+                       f"{todo}")
         for g, (a, b) in enumerate(zip(stored, here)):
             out += [f"{self.key}: group {g}: {n} is stored, and not here" for n in sorted(set(a) - set(b))]
             out += [f"{self.key}: group {g}: {n} is here, and not stored" for n in sorted(set(b) - set(a))]

@@ -88,8 +88,8 @@ def _foreign(value: Any, path: str, leaf: Leaf | None) -> Any:
         return _array(numpy, value, path)
     hint = "" if not hasattr(value, "__dict__") else "; give it state_dict() and load_state_dict()"
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
-        hint = (". It has state_dict() and load_state_dict(): give it to Checkpointer under a name of its own, "
-                f"outside of {path.partition('/')[0]}")
+        hint = (". It has state_dict() and load_state_dict(): give it to Checkpointer under a name of its "
+                f"own, outside of {path.partition('/')[0]}")
     raise errors.Unsaveable(f"{path}: a value of type {type(value).__module__}.{type(value).__qualname__} "
                             "cannot be saved: wanted numbers, strings, bytes, containers of them, tensors or "
                             f"arrays{hint}")

@@ -154,8 +154,8 @@ class Checkpointer:
             self.fence()
 
     def _is_mine(self) -> bool:
-        """Not so in a child of os.fork(), which has the optimizer with this hook, and nothing to wait for: its
-        memory is its own."""
+        """Not so in a child of os.fork(), which has the optimizer with this hook, and nothing to wait for:
+        its memory is its own."""
         return os.getpid() == self._pid
 
     def _check(self) -> None:
@@ -321,8 +321,8 @@ class Checkpointer:
     # ---- Resuming ----
 
     def steps(self, total: int) -> Iterator[int]:
-        """for step in ckpt.steps(total): resumes, and calls step() after each body; saves the last step. Left by
-        `break` it saves nothing more."""
+        """for step in ckpt.steps(total): resumes, and calls step() after each body; saves the last step. Left
+        by `break` it saves nothing more."""
         wanted = _options.steps_of("total", total, 0)
         for number in range(self.resume(), wanted):
             yield number

@@ -182,8 +182,8 @@ class Sampler:
                    if state.get(key) != wanted]
         if differs:
             raise ValueError("the saved position is of other data or another order ("
-                             + "; ".join(differs) + "): give the sampler the same values. To go on with other "
-                             "data, load with them, then save with a new sampler to another folder")
+                             + "; ".join(differs) + "): give the sampler the same values. To go on with "
+                             "other data, load with them, then save with a new sampler to another folder")
         epoch = _whole("epoch", state.get("epoch"), 0, SIZE_MAX)
         consumed = _whole("consumed", state.get("consumed"), 0, self.size - 1)
         self._check_rest(consumed)

@@ -17,7 +17,7 @@ static pawl_code failed(const char *what, const char *path, int os_errno, struct
 
 static pawl_code exists(const char *path, struct pawl_error *e) {
     return error_set(e, PAWL_BUSY, 0,
-                     "%s exists: remove it, or have it replaced (--force; in a program the option force)", path);
+                     "%s exists: remove it, or have it replaced (--force; in C the option force)", path);
 }
 
 pawl_code inspect_output_open(struct inspect_output *o, const char *path, bool force, struct pawl_error *e) {

@@ -445,7 +445,7 @@ class Ckpt(unittest.TestCase):
     def test_what_is_there_is_not_replaced_without_force(self):
         folder, target = self.make(3), self.root / "x.safetensors"
         target.write_text("mine")
-        self.assertIn("exists", self.error(BUSY, "export", folder, "-o", target))
+        self.assertIn("exists: remove it, or have it replaced (--force", self.error(BUSY, "export", folder, "-o", target))
         self.assertEqual(target.read_text(), "mine")
         self.assertEqual(sorted(p.name for p in self.root.iterdir()), ["run", "x.safetensors"])
         self.pawl("export", folder, "-o", target, "--force")

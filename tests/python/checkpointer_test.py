@@ -232,10 +232,10 @@ class Loop(Base):
         sparse = torch.ones(2).to_sparse()
         model = nn.Linear(2, 2)
         for wrong, said in (({"a": object()}, "extra/a: a value of type builtins.object"),
-                            ([model], "extra/0: .* It has state_dict.* under a name of its own, outside of extra"),
-                            ([torch.optim.SGD(model.parameters(), lr=1)], "extra/0: .* under a name of its own"),
+                            ([model], "extra/0: .* It has state_dict.* name of its own, outside of extra"),
+                            ([torch.optim.SGD(model.parameters(), lr=1)], "extra/0: .* name of its own"),
                             ({"a": nn.LazyLinear(2).weight}, "extra/a: it has no shape yet"),
-                            ({"a": torch.ones(1, dtype=torch.complex128)}, "extra/a: .* type torch.complex128"),
+                            ({"a": torch.ones(1, dtype=torch.complex128)}, "extra/a: .* torch.complex128"),
                             ({"a": [1, {"b": print}]}, "extra/a/1/b: "), (deep, "contain itself"),
                             ({"a": sparse}, "extra/a: a tensor of layout")):
             with self.assertRaisesRegex(errors.Unsupported, said):

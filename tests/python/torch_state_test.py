@@ -201,8 +201,9 @@ class TorchState(unittest.TestCase):
         self.load(**objects(step_lr, 64, {}))
         self.setUp()
         self.save(**objects(lambda opt: both(opt, schedules.StepLR), 64, {}))
-        with pawl.Checkpointer(self.path, **objects(lambda opt: both(opt, schedules.CosineAnnealingLR), 64, {})) \
-                as ckpt, self.assertRaisesRegex(pawl.StateMismatch, r"this is .*\(LinearLR, CosineAnnealingLR"):
+        now = objects(lambda opt: both(opt, schedules.CosineAnnealingLR), 64, {})
+        said = r"this is .*\(LinearLR, CosineAnnealingLR"
+        with pawl.Checkpointer(self.path, **now) as ckpt, self.assertRaisesRegex(pawl.StateMismatch, said):
             ckpt.resume()
         self.setUp()
         with mock.patch.object(_torch, "_class", lambda _: None):  # as earlier programs stored it
@@ -219,8 +220,9 @@ class TorchState(unittest.TestCase):
 
         self.save(strict=Strict(), model=nn.Linear(2, 2), later=Strict(), notes={"a": 1})
         notes = {"a": 0}
-        said = ("step 1 was not restored whole: strict: load_state_dict.. of .*Strict raised RuntimeError: width 2. "
-                "Loaded before: the modules' parameters and buffers, notes; not loaded: later, the generators. .*new")
+        said = ("step 1 was not restored whole: strict: load_state_dict.. of .*Strict raised RuntimeError: "
+                "width 2. Loaded before: the modules' parameters and buffers, notes; not loaded: later, the "
+                "generators. .*anew")
         with pawl.Checkpointer(self.path, strict=Strict(), model=nn.Linear(2, 2), later=Strict(),
                                notes=notes) as ckpt, self.assertRaisesRegex(errors.User, said) as caught:
             ckpt.resume()
