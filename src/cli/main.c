@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -75,6 +76,9 @@ static void keep_standard_descriptors(void) {
             _exit(pawl_code_exit(PAWL_IO));
 }
 
+/* A child is started by /proc/self/exe: `ps` and `pgrep` are not to call it exe. */
+static void keep_name(void) { prctl(PR_SET_NAME, program_invocation_short_name); }
+
 static int run(int argc, char **argv) {
     if (argc < 2) {
         print_help(stderr);
@@ -102,6 +106,7 @@ static int run(int argc, char **argv) {
 /* Results are flushed, and their errors told, by whoever printed them. */
 int main(int argc, char **argv) {
     keep_standard_descriptors();
+    keep_name();
     int code = run(argc, argv);
     fflush(NULL);
 #ifdef PAWL_SANITIZED

@@ -80,6 +80,26 @@ class Attend(RunCase):
                 got = self.same_weights(folder)
                 self.assertEqual((got["coordinator_restarts"], got["failures"]), (1, 1))
 
+    def test_a_program_that_is_replaced_while_it_trains_goes_on_as_it_was(self):
+        program = self.root / "bin/pawl"
+        program.parent.mkdir()
+        shutil.copy2(PAWL, program)
+        spec, folder = self.spec(steps=OPEN, failure=", respawn: 1")
+        run = self.start(spec, "--quiet", program=program)
+        self.await_step(run, folder, 3)
+        program.unlink()
+        program.write_text("#!/bin/sh\nexit 9\n")
+        program.chmod(0o755)
+        os.kill(self.status(folder)["coordinator_pid"], signal.SIGKILL)
+        self.kill(folder, 1)
+        self.await_event(run, folder, "joined")
+        for pid in (self.status(folder)["coordinator_pid"], self.pid_of(folder, 1)):
+            process = pathlib.Path("/proc", str(pid))
+            self.assertEqual((process / "cmdline").read_bytes().split(b"\0")[0], bytes(program))
+            self.assertEqual((process / "comm").read_text(), "pawl\n")
+        got = self.end_and_compare(run, folder)
+        self.assertEqual((got["coordinator_restarts"], got["joins"]), (1, 1))
+
     def test_a_coordinator_that_is_stopped_is_replaced_after_the_timeout(self):
         spec, folder = self.spec(steps=OPEN, timeout=4)
         run = self.start(spec, "--quiet")

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import unittest
@@ -255,6 +256,33 @@ class Describing(ForeignCase):
                 shown = self.refused(text, PAWL_TEST_DESCRIBE=how)
                 if how == "exit":
                     self.assertIn("Traceback: ...\n", shown)  # all of it, before our line
+
+    def test_a_program_that_cannot_be_started_is_named(self):
+        specs = self.spec()[0], RunCase.spec(self)[0]  # of a program that is asked, and of one that is not
+        plain, empty, script = self.root / "plain", self.root / "empty", self.root / "script"
+        for path, text, mode in ((plain, "", 0o644), (empty, "\x7fELF", 0o755), (script, "#!/nowhere/sh\n", 0o755)):
+            path.write_text(text)
+            path.chmod(mode)
+        for program, code, why in ((self.root / "none", 66, "name a program that is there"),
+                                   (self.root, 64, "is a folder"), (plain, 64, "may be executed"),
+                                   (empty, 64, "ENOEXEC"), (script, 64, "the interpreter that it names")):
+            for spec in specs:
+                done = subprocess.run([PAWL, "train", spec, "--worker-program", program], capture_output=True,
+                                      text=True, timeout=TIMEOUT)
+                self.assertEqual(done.returncode, code, done.stderr)
+                for word in (str(program), why):
+                    self.assertIn(word, done.stderr.splitlines()[-1])
+                self.assertNotIn("lost", done.stderr)
+
+    def test_a_program_that_is_gone_ends_the_run_and_is_named(self):
+        spec, folder = self.spec(steps=100000)
+        program = self.root / "gone"
+        shutil.copy2(ENGINE, program)
+        run = RunCase.start(self, spec, "--worker-program", program)
+        self.await_event(run, folder, "durable")
+        program.unlink()
+        os.kill(self.status(folder)["coordinator_pid"], signal.SIGKILL)
+        self.assertIn(f"cannot start another coordinator: {program} cannot be started", self.finish(run, expect=66))
 
     def test_a_signal_while_it_is_asked_ends_it_and_says_so(self):
         def behind(run, asked):  # the launcher's comes after the end of the program
