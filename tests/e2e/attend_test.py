@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 import unittest
@@ -115,11 +116,25 @@ class Attend(RunCase):
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 3)
         os.kill(self.status(folder)["coordinator_pid"], signal.SIGSTOP)
-        self.command("drain", folder, 1)  # returns when the worker has left
+        kinds, text = self.drain_by_hand(folder, 1)  # returns when the worker has left
+        self.assertEqual(kinds, [6, 5])  # told at once that it takes time (WAIT), then how it went (REPLY)
+        self.assertIn(b"worker 1 has left", text)
         os.kill(self.status(folder)["coordinator_pid"], signal.SIGSTOP)
         self.command("stop", folder)
         got = self.end_and_compare(run, folder, told=True)
         self.assertEqual((got["coordinator_restarts"], got["leaves"], got["failures"]), (2, 1, 0))
+
+    def drain_by_hand(self, folder, rank):
+        """Kinds of the frames that the launcher answers with, and the last one (docs/formats/control.md)."""
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(TIMEOUT)
+            asking.connect(str(folder / "admin.sock"))
+            asking.sendall(struct.pack("<IBI", 5, 2, rank))
+            stream, kinds, frame = asking.makefile("rb"), [], b""
+            while head := stream.read(4):
+                frame = stream.read(*struct.unpack("<I", head))
+                kinds.append(frame[0])
+        return kinds, frame
 
     def test_coordinators_that_die_again_and_again_without_a_step_end_the_run_and_it_says_so(self):
         spec, folder = self.spec(steps=100000, timeout=60)
