@@ -346,6 +346,18 @@ class Describing(ForeignCase):
         self.assertEqual(self.report(folder)["failures"], 0)
         self.assertEqual([e["rank"] for e in self.events(folder, "leaving")], [3])
 
+    def test_of_a_worker_that_dies_while_all_start_nobody_is_said_to_go_on(self):
+        spec, folder = self.spec()
+        os.environ["PAWL_TEST_SLOW"] = "0.7"
+        self.addCleanup(os.environ.pop, "PAWL_TEST_SLOW")
+        run = self.start(spec)
+        self.await_event(run, folder, "start")
+        os.kill(self.await_that(run, lambda: self.pid_at(folder, 3)), signal.SIGKILL)
+        self.await_event(run, folder, "worker_lost")
+        run.send_signal(signal.SIGTERM)
+        errors = self.finish(run, expect=75)
+        self.assertRegex(errors, r"(?m)^worker 3 lost at the start: [^;]*$")
+
     def test_a_notice_to_all_before_the_first_step_ends_the_run_at_once_and_starts_nobody(self):
         spec, folder = self.spec(failure=", grace_s: 200")
         errors = self.notice_to_all_at_the_start(spec, folder, expect=75)
