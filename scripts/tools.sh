@@ -1,7 +1,8 @@
 # Which cmake, ninja and python3 to use; sourced by the scripts beside it.
 #
-# A name on PATH may be a shim that answers nothing, or too old: each candidate is asked for its version,
-# and the distribution's own stands behind it. Each find_ function prints a path, or fails.
+# A name on PATH may be a shim that answers nothing, or too old: each candidate is asked for its version. The
+# distribution's own cmake comes first (CMAKE names another), so that everybody builds with what a fresh machine
+# has. Each find_ function prints a path, or fails.
 # shellcheck shell=bash
 
 readonly CMAKE_MIN=3.25
@@ -15,7 +16,7 @@ at_least() {
 
 find_cmake() {
     local tool version
-    for tool in "$(command -v cmake || true)" /usr/bin/cmake; do
+    for tool in "${CMAKE:-}" /usr/bin/cmake "$(command -v cmake || true)"; do
         version=$("$tool" --version 2>/dev/null | sed -n '1s/^cmake version //p' || true)
         if [ -n "$version" ] && at_least "$version" "$CMAKE_MIN"; then
             echo "$tool"

@@ -25,6 +25,7 @@ struct pawl_chaos_run { /* one run, told when it has ended; pointers until the c
     uint32_t struck;     /* faults that found their moment */
     uint32_t calls;      /* of pawl train, until the last step was durable */
     uint32_t lost, joined, restored;
+    uint32_t aborted; /* of the lost: workers that UCX ended by an assertion of its own (docs/promises.md) */
     double seconds;
 };
 
@@ -46,7 +47,7 @@ struct pawl_chaos_options {  /* all zero but spec_path, and minutes or runs, is 
 };
 
 struct pawl_chaos_report {
-    uint32_t runs, broken, struck, calls, lost, joined, restored;
+    uint32_t runs, broken, struck, calls, lost, joined, restored, aborted;
     char weights_sha256[65]; /* of the undisturbed run, and so of every good one */
     double reference_s, seconds;
     uint32_t first_broken; /* valid when broken > 0 */

@@ -60,7 +60,8 @@ pawl_code pawl_profile_read(const char *path, struct pawl_profile **out, struct 
 pawl_code pawl_profile_builtin(const char *name, uint32_t stages, struct pawl_profile **out,
                                struct pawl_error *e);
 const char *const *pawl_profile_names(void);
-/* YAML that pawl_profile_read takes; replaced in one step. */
+/* YAML that pawl_profile_read takes; replaced in one step. A symbolic link stays one, and what it leads to is
+ * replaced; a device or pipe is written to (IO: nobody reads it). */
 pawl_code pawl_profile_write(const struct pawl_profile *profile, const char *path, struct pawl_error *e);
 pawl_code pawl_profile_check(const struct pawl_profile *profile, struct pawl_error *e);
 void pawl_profile_free(struct pawl_profile *profile);

@@ -16,6 +16,9 @@
 
 #include <pawl/error.h>
 
+/* The three paths below are refused before anything starts (ARGUMENT) where they name a folder, a file of a
+ * run, what the run reads, or one another's file. A symbolic link stays one; a device or pipe is written to.
+ */
 struct pawl_train_options { /* all zero but spec_path is valid */
     const char *spec_path;
     uint64_t steps;          /* optimizer steps of the whole run; 0: as the spec says */
@@ -27,7 +30,8 @@ struct pawl_train_options { /* all zero but spec_path is valid */
     const char *report_path;    /* JSON report, also written to run.dir/report.json; null: only there */
     const char *profile_path;   /* profile of what was measured, for the planner (pawl/plan.h); null: none */
     const char *log_path;       /* JSON lines, also appended to run.dir/log.jsonl; null: only there */
-    bool from_scratch;          /* start at step 0 although the folder has lost all it had saved */
+    bool from_scratch;          /* start at step 0 although the folder has lost all it had saved, or was
+                                   begun with another spec and never had a durable step */
     bool quiet;                 /* no progress on the standard error output */
     const char *worker_program; /* run as `worker_program worker FD` and `... coordinate FD`, and with the
                                    engine torch `... describe FD` (pawl/engine.h); null: the running

@@ -132,6 +132,7 @@ static void say_run(void *context, const struct pawl_chaos_run *r) {
         printf("run %u %s: %u struck, %u calls, lost %u, joined %u, restored %u, %.1f s: %s\n", r->number,
                r->problem == NULL ? "good" : "BROKEN", r->struck, r->calls, r->lost, r->joined, r->restored,
                r->seconds, r->faults);
+        if (r->aborted > 0) printf("     UCX ended %u worker%s\n", r->aborted, r->aborted == 1 ? "" : "s");
         if (r->problem != NULL) {
             printf("     %s\n     with %s; kept in %s\n", r->problem, r->sets, r->folder);
             print_repeat(a, r->number);

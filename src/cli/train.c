@@ -34,7 +34,10 @@ enum {
 static const struct argp_option option_list[] = {
     {"steps", KEY_STEPS, "N", 0, "Optimizer steps of the whole run, instead of run.steps", 1},
     {"set", KEY_SET, "SECTION.KEY=VALUE", 0, "Override a field of the spec; may be given often", 1},
-    {"from-scratch", KEY_SCRATCH, NULL, 0, "Start at step 0 although the folder has lost all it had saved",
+    {"from-scratch", KEY_SCRATCH, NULL, 0,
+     "Start at step 0 although the folder has lost all it had saved, or was begun with another spec and "
+     "never "
+     "had a durable step",
      1},
     {"worker-program", KEY_WORKER_PROGRAM, "PROGRAM", 0,
      "Start PROGRAM in place of pawl's own workers and coordinator: one that brings an engine "

@@ -1,7 +1,7 @@
 /* The text files of a run's folder that a resume insists on: RUN, which says whose it is, and the starts.
  * Without them the stores may be whole, and nothing resumes all the same. Layout and checks are those of
  * docs/formats/group.md. Only in the folder of a program that saves through pawl/ckpt.h: `pawl train` keeps
- * a run.json instead. A copy of the stores alone has none of these files, and lacks nothing. */
+ * a run.json instead (run_json.c). A copy of the stores alone has none of these files, and lacks nothing. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -148,7 +148,7 @@ pawl_code inspect_group_check(struct pawl_inspect *in, struct pawl_error *e) {
     bool ours = false;
     for (size_t i = 0; in->run != NULL && i < sizeof signs / sizeof signs[0]; i++)
         ours = ours || has(in->run, signs[i]);
-    if (!ours || has(in->run, "run.json")) return PAWL_OK;
+    if (!ours || has(in->run, "run.json")) return inspect_run_json_check(in, e);
     char *path = NULL, *text = malloc(TEXT_BYTES_MAX + 1);
     if (asprintf(&path, "%s/RUN", in->run) < 0) path = NULL;
     pawl_code code = path == NULL || text == NULL ? inspect_no_memory(e) : check_run(in, path, text, e);

@@ -108,8 +108,9 @@ void inspect_marks_apply(struct pawl_inspect *in);
 /* Of the steps up to `most`; PAWL_INSPECT_NONE: none. The same rule as the engine's users have. */
 uint32_t inspect_newest(const struct pawl_inspect *in, uint64_t most);
 
-/* ---- the run's own files (group.c): problems are added; FOREIGN, MEMORY ---- */
+/* ---- the run's own files (group.c, run_json.c): problems are added; FOREIGN, MEMORY ---- */
 pawl_code inspect_group_check(struct pawl_inspect *in, struct pawl_error *e);
+pawl_code inspect_run_json_check(struct pawl_inspect *in, struct pawl_error *e); /* part of it */
 
 /* ---- inventory ---- */
 /* `stores` are borrowed unless `owned`, then closed with it or on failure. */

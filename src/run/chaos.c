@@ -134,6 +134,7 @@ static void tell_run(struct chaos *c, struct chaos_run *r) {
     told->lost = r->seen.lost;
     told->joined = r->seen.joined;
     told->restored = r->seen.restored;
+    told->aborted = r->aborted;
     for (uint32_t i = 0; i < r->plan.faults.count; i++) told->struck += r->plan.faults.items[i].fired;
     if (c->options->told != NULL) c->options->told(c->options->context, told);
 }
@@ -146,6 +147,7 @@ static void count_run(struct pawl_chaos_report *report, const struct pawl_chaos_
     report->lost += run->lost;
     report->joined += run->joined;
     report->restored += run->restored;
+    report->aborted += run->aborted;
 }
 
 static pawl_code run_once(struct chaos *c, uint32_t number, struct pawl_error *e) {
@@ -247,6 +249,7 @@ char *pawl_chaos_run_json(const struct pawl_chaos_run *r) {
     json_u64(&j, "lost", r->lost);
     json_u64(&j, "joined", r->joined);
     json_u64(&j, "restored", r->restored);
+    json_u64(&j, "aborted", r->aborted);
     json_f64(&j, "seconds", r->seconds);
     json_end_object(&j);
     return text_of(&out);
@@ -267,6 +270,7 @@ char *pawl_chaos_report_json(const struct pawl_chaos_report *r) {
     json_u64(&j, "lost", r->lost);
     json_u64(&j, "joined", r->joined);
     json_u64(&j, "restored", r->restored);
+    json_u64(&j, "aborted", r->aborted);
     json_text(&j, "weights_sha256", r->weights_sha256);
     json_f64(&j, "reference_s", r->reference_s);
     json_f64(&j, "seconds", r->seconds);

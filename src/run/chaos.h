@@ -40,10 +40,11 @@ struct chaos_call {
     double gone_s;                 /* a process that is still there so long after its end is left behind */
 };
 struct chaos_end {
-    bool stuck;     /* was ended by us */
-    int status;     /* of waitpid */
-    bool orphan;    /* a process of its session was still there */
-    char last[256]; /* last line on its standard error output */
+    bool stuck;              /* was ended by us */
+    int status;              /* of waitpid */
+    bool orphan;             /* a process of its session was still there */
+    char last[256];          /* last line on its standard error output */
+    uint32_t ucx_assertions; /* that failed in UCX, by what was printed: each ends a worker */
 };
 /* Runs it to its end, and until no process of its session is left. */
 pawl_code chaos_call(const struct chaos_call *call, struct chaos_end *end, struct pawl_error *e);
@@ -67,6 +68,7 @@ struct chaos_seen {   /* of a run, over its calls */
     uint64_t durable; /* newest step that was acknowledged */
     bool finished;    /* the last step is there and durable */
     uint32_t lost, joined, restored;
+    uint32_t aborts;   /* workers that ended by SIGABRT in the call under way */
     char problem[512]; /* first promise broken; empty: none */
 };
 void chaos_problem(struct chaos_seen *seen, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -87,6 +89,7 @@ struct chaos_run { /* one run under way */
     struct chaos_plan plan;        /* its faults know what has fired */
     bool before[CHAOS_FAULTS_MAX]; /* had fired before the last call */
     struct chaos_seen seen;
+    uint32_t aborted; /* workers that UCX ended */
     struct pawl_chaos_run *told;
 };
 /* The log and the notes were read: is the end of the call what the faults allow? Sets seen.finished. */

@@ -177,6 +177,19 @@ static pawl_code start(const struct chaos_call *c, const struct arguments *a, in
     return *child < 0 ? error_set(e, PAWL_IO, err, "cannot start %s", c->program) : code;
 }
 
+/* UCX prints `[host:pid:n:thread] file.c:line Assertion `...' failed`; the C library's begin otherwise. */
+static uint32_t count_ucx_assertions(int fd) {
+    uint32_t count = 0;
+    char *line = NULL;
+    size_t capacity = 0;
+    FILE *f = lseek(fd, 0, SEEK_SET) == 0 ? fdopen(dup(fd), "r") : NULL;
+    while (f != NULL && getline(&line, &capacity, f) > 0)
+        count += line[0] == '[' && strstr(line, ".c:") != NULL && strstr(line, " Assertion `") != NULL;
+    free(line);
+    if (f != NULL) fclose(f);
+    return count;
+}
+
 pawl_code chaos_call(const struct chaos_call *c, struct chaos_end *end, struct pawl_error *e) {
     *end = (struct chaos_end){.stuck = false};
     int errors = (int)syscall(SYS_memfd_create, "errors", 1u /* close on exec */);
@@ -191,6 +204,7 @@ pawl_code chaos_call(const struct chaos_call *c, struct chaos_end *end, struct p
         end->orphan = !session_ends(child, c->gone_s);
         if (end->orphan) kill_session(child);
         read_last_line(errors, end->last, sizeof end->last);
+        end->ucx_assertions = count_ucx_assertions(errors);
     }
     arguments_close(&a);
     close(errors);

@@ -113,7 +113,10 @@ static void see(struct reading *r, const cJSON *event) {
     } else if (strcmp(kind, "worker_failed") == 0) {
         see_failed(r, event);
     } else if (strcmp(kind, "worker_exit") == 0 || strcmp(kind, "worker_crashed") == 0) {
-        if (number_of(event, "signal", &value) && value != SIGKILL)
+        if (!number_of(event, "signal", &value) || value == SIGKILL) return;
+        if (value == SIGABRT)
+            r->seen->aborts++; /* chaos_judge knows whose assertion it was */
+        else
             chaos_problem(r->seen, "a worker crashed: %s", strsignal((int)value));
     }
 }

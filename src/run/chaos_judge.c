@@ -29,7 +29,7 @@ static bool too_few(const struct chaos_run *r) {
                 (f->kind == INJECT_KILL || f->kind == INJECT_TERM || f->kind == INJECT_STOP ||
                  f->kind == INJECT_NET);
     }
-    return lost + r->spec->parallel.stages > ranks;
+    return lost + r->aborted + r->spec->parallel.stages > ranks;
 }
 
 static void judge_weights(struct chaos_run *r) {
@@ -52,7 +52,18 @@ static void judge_weights(struct chaos_run *r) {
     }
 }
 
+/* UCX ends a process whose peer dies while the two connect (src/net/ucx.c): a worker is lost, as by any
+ * death, and the job has to survive that. An assertion of ours is a fault of ours. */
+static void judge_aborts(struct chaos_run *r, uint32_t ucx_assertions) {
+    if (r->seen.aborts > ucx_assertions)
+        chaos_problem(&r->seen, "a worker crashed: %s", strsignal(SIGABRT));
+    else
+        r->aborted += r->seen.aborts;
+    r->seen.aborts = 0;
+}
+
 void chaos_judge(struct chaos_run *r, const struct chaos_call *call, const struct chaos_end *end) {
+    judge_aborts(r, end->ucx_assertions);
     if (end->stuck) {
         chaos_problem(&r->seen, "stuck: no end within %.0f s", call->limit_s);
     } else if (end->orphan) {

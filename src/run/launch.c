@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "run/launch_state.h"
+#include "run/outputs.h"
 #include "run/persist.h"
 #include "run/report.h"
 
@@ -43,7 +44,8 @@ static pawl_code train(struct launch *l, struct pawl_error *e) {
         r->lost_seconds += rundir_lost_seconds(&l->dir, start);
     }
     code = describe_settle(l, e);
-    if (code != PAWL_OK || start >= l->spec.run.steps) return code;
+    if (code != PAWL_OK) return code;
+    if (start >= l->spec.run.steps) return tell_nothing(l), code;
     tell_start(l);
     code = fleet_run(l, e);
     witness_wait(l);
@@ -77,24 +79,6 @@ static pawl_code digest(struct launch *l, struct pawl_error *e) {
     return code;
 }
 
-/* Now, not after hours of training. */
-static pawl_code check_path(const char *option, const char *path, struct pawl_error *e) {
-    if (path == NULL) return PAWL_OK;
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash == NULL)
-        strcpy(folder, ".");
-    else
-        slash[slash == folder] = 0;
-    if (path[0] == 0 || path[strlen(path) - 1] == '/')
-        return error_set(e, PAWL_ARGUMENT, 0, "%s \"%s\": name a file", option, path);
-    if (access(folder, W_OK | X_OK) != 0)
-        return error_set(e, PAWL_ARGUMENT, errno, "%s %s: choose a folder that you may write to", option,
-                         path);
-    return PAWL_OK;
-}
-
 /* A slip of the pen that asks for thousands of processes is to be told, not tried. */
 static pawl_code check_room(const struct spec *s, struct pawl_error *e) {
     uint64_t need = spec_ranks(s) * WORKER_BYTES;
@@ -118,13 +102,13 @@ static pawl_code set_up(struct launch *l, struct pawl_error *e) {
     l->find_below = UINT64_MAX;
     l->measured = calloc(l->ranks, sizeof *l->measured);
     if (l->measured == NULL) return error_set(e, PAWL_MEMORY, 0, "no memory for %u workers", l->ranks);
-    code = check_path("--report", o->report_path, e);
-    if (code == PAWL_OK) code = check_path("--profile-out", o->profile_path, e);
+    code = outputs_check(&l->spec, o, e); /* now, not after hours of training */
     if (code == PAWL_OK) code = faults_open(l, e);
     if (code == PAWL_OK) code = fleet_programs(l, e);
     if (code == PAWL_OK) code = fleet_listen(l, e);
     if (code == PAWL_OK) code = describe_engine(l, e);
-    if (code == PAWL_OK) code = rundir_open(&l->dir, &l->spec, e);
+    if (code == PAWL_OK) code = (o->from_scratch ? rundir_open_anew : rundir_open)(&l->dir, &l->spec, e);
+    if (code == PAWL_OK) code = outputs_check(&l->spec, o, e); /* a log in the folder that was made */
     if (code == PAWL_OK) code = inject_set_read(&l->injects, l->spec.run.dir, e);
     if (code != PAWL_OK) return code;
     char log[SPEC_TEXT_MAX + 16];

@@ -170,6 +170,19 @@ static pawl_code open_find(struct launch *l, struct pawl_error *e) {
     return PAWL_OK;
 }
 
+/* Another spec's run that never made a step durable becomes this one's. A whole step, though nobody noted it,
+ * and what may be a damaged one, are not given up. */
+static pawl_code take_over(struct launch *l, const struct launch_find *f, struct pawl_error *e) {
+    if (f->found || f->problem_count > 0) {
+        if (e != NULL) *e = l->dir.foreign;
+        return l->dir.foreign.code;
+    }
+    json_text(progress_begin(l->progress, "anew"), "why", l->dir.foreign.text);
+    progress_end(l->progress, "no step of the run in %s was durable: it begins anew with this spec",
+                 l->spec.run.dir);
+    return rundir_take_over(&l->dir, &l->spec, e);
+}
+
 pawl_code find_first(struct launch *l, uint64_t below, struct pawl_error *e) {
     pawl_code code = open_find(l, e);
     if (code != PAWL_OK) return code;
@@ -180,6 +193,7 @@ pawl_code find_first(struct launch *l, uint64_t below, struct pawl_error *e) {
     code = look(f, e);
     say(l, f);
     take(l, f);
+    if (code == PAWL_OK && l->dir.foreign.code != PAWL_OK) code = take_over(l, f, e);
     l->found_first = code == PAWL_OK;
     return code;
 }

@@ -276,6 +276,7 @@ void tell_progress(struct launch *l, uint32_t rank, bool surely);
 /* launch_tell.c */
 uint32_t tell_live(const struct launch *l);
 void tell_start(struct launch *l);
+void tell_nothing(struct launch *l); /* is to be done: the run is at its last step, or beyond it */
 void tell_exit(struct launch *l, uint32_t rank, int status); /* status -1: unknown */
 /* A worker that left at the end; only a crash is worth a line. */
 void tell_leaving(struct launch *l, uint32_t rank, int status);

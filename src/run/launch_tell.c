@@ -50,6 +50,17 @@ void tell_start(struct launch *l) {
                      s->run.dir);
 }
 
+void tell_nothing(struct launch *l) {
+    uint64_t steps = l->spec.run.steps;
+    struct json *j = progress_begin(l->progress, "nothing_to_do");
+    json_u64(j, "step", l->resume_step);
+    json_u64(j, "steps", steps);
+    progress_end(l->progress,
+                 "nothing was done: the run is at step %llu already, and %llu step%s all that %s asked for",
+                 (unsigned long long)l->resume_step, (unsigned long long)steps, steps == 1 ? " is" : "s are",
+                 steps == 1 ? "is" : "are");
+}
+
 static void tell_skipped(struct launch *l) {
     uint64_t skipped = l->report.steps_skipped;
     if (skipped == 0) return;

@@ -1,27 +1,25 @@
 /* Implementation of run/progress.h: log files for machines, the standard error output for people.
  *
  * Telling must never stop or end the training: a full disk, a closed pipe or a terminal on hold costs lines,
- * which are counted and reported once, never the run. A log line is one write(2) on an O_APPEND file, so
- * writers do not mix and a kill tears at most the last line; a torn line found at the start, or left by a
- * short write, is closed with a newline before the next. Used by one thread. Tested in
- * tests/unit/run_progress_test.c. */
+ * which are counted and reported once, never the run. A log may be a pipe that nobody reads any more: nothing
+ * waits for it. A log line is one write(2) on an O_APPEND file, so writers do not mix and a kill tears at
+ * most the last line; a torn line, whoever left it, is closed with a newline before the next. Used by one
+ * thread. Tested in tests/unit/run_progress_test.c. */
 #include "run/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 
 #define STATE_TTY_NS   INT64_C(100000000)  /* 10 a second: faster than anybody reads */
 #define STATE_PLAIN_NS INT64_C(5000000000) /* a line every 5 s: a job's log stays short */
@@ -29,7 +27,7 @@
 
 struct log_file {
     int fd;    /* -1: none */
-    bool torn; /* the last line has no end */
+    bool torn; /* the last line that was written has no end; asked where the file cannot tell */
 };
 
 struct progress {
@@ -46,31 +44,13 @@ struct progress {
     struct json json;
 };
 
-/* write(2) without its SIGPIPE: the signal is held back and, if ours, taken away. */
-static ssize_t write_unsignalled(int fd, const void *data, size_t size) {
-    sigset_t pipe_set, old, pending;
-    sigemptyset(&pipe_set);
-    sigaddset(&pipe_set, SIGPIPE);
-    sigpending(&pending);
-    bool was_pending = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe_set, &old);
-    ssize_t wrote;
-    do wrote = write(fd, data, size);
-    while (wrote < 0 && errno == EINTR);
-    int err = errno;
-    if (wrote < 0 && err == EPIPE && !was_pending) sigtimedwait(&pipe_set, NULL, &(struct timespec){0});
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    errno = err;
-    return wrote;
-}
-
 /* --- the screen --- */
 
 /* Lines that a held or full output would block on are dropped. */
 static void screen_write(const char *text, size_t size) {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0)
-        (void)write_unsignalled(STDERR_FILENO, text, size);
+        (void)file_write_unsignalled(STDERR_FILENO, text, size);
 }
 
 static size_t screen_columns(void) {
@@ -94,14 +74,23 @@ static void log_lost(struct progress *p, int err) {
     if (p->log_loss_told) return;
     p->log_loss_told = true;
     char text[256];
-    snprintf(text, sizeof text, "the log cannot be written (%s); training goes on without it", strerror(err));
+    snprintf(text, sizeof text, "the log cannot be written (%s); training goes on without it",
+             err == EAGAIN ? "nobody reads it" : strerror(err));
     screen_line(p, text);
+}
+
+/* Its last line has no end: ours, or that of another writer. */
+static bool ends_torn(const struct log_file *log) {
+    char last = '\n';
+    off_t end = lseek(log->fd, 0, SEEK_END);
+    if (end < 0 || (end > 0 && pread(log->fd, &last, 1, end - 1) != 1)) return log->torn;
+    return last != '\n';
 }
 
 static void log_write(struct progress *p, struct log_file *log) {
     if (log->fd < 0) return;
-    size_t skip = log->torn ? 0 : 1; /* the line is kept with a newline in front */
-    ssize_t wrote = write_unsignalled(log->fd, p->line.data + skip, p->line.size - skip);
+    size_t skip = ends_torn(log) ? 0 : 1; /* the line is kept with a newline in front */
+    ssize_t wrote = file_write_unsignalled(log->fd, p->line.data + skip, p->line.size - skip);
     if (wrote == (ssize_t)(p->line.size - skip)) {
         log->torn = false;
         return;
@@ -110,21 +99,17 @@ static void log_write(struct progress *p, struct log_file *log) {
     log_lost(p, wrote < 0 ? errno : ENOSPC);
 }
 
-static bool ends_torn(int fd) {
-    char last = '\n';
-    off_t end = lseek(fd, 0, SEEK_END);
-    return end > 0 && pread(fd, &last, 1, end - 1) == 1 && last != '\n';
-}
-
+/* Not blocking: neither the opening of a pipe nor a line waits for a reader. */
 static pawl_code log_open(const char *path, struct log_file *log, struct pawl_error *e) {
+    const int flags = O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     log->fd = -1;
     if (path == NULL) return PAWL_OK;
-    log->fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
-    if (log->fd < 0 && errno != ENOENT && errno != ENOSPC) /* a pipe, or a file that may only be written */
-        log->fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
-    if (log->fd < 0) return error_set(e, error_code_of_errno(errno), errno, "opening log %s", path);
-    log->torn = ends_torn(log->fd);
-    return PAWL_OK;
+    log->fd = open(path, O_RDWR | O_CREAT | flags, 0666);
+    int why = errno;
+    if (log->fd < 0) log->fd = open(path, O_WRONLY | flags); /* one that may only be written */
+    if (log->fd >= 0) return PAWL_OK;
+    if (errno != ENOENT) why = errno; /* else what keeps it from being made tells more */
+    return error_set(e, error_code_of_errno(why), why, "opening log %s", path);
 }
 
 pawl_code progress_open(const char *log_path, const char *log_path2, bool quiet, struct progress **out,

@@ -143,12 +143,13 @@ pawl_code replan_compare(struct replan *r, const struct replan_cast *cast, struc
 }
 
 /* The plan in use stays, unless another is better in earnest: a fence for something else is no occasion to
- * copy state. */
+ * copy state. Without parallel.replan it stays in any case, also at a fence that takes back a clipped step:
+ * what was measured by then differs from run to run, and so would the order of float sums. */
 static pawl_code stay_or_change(struct replan *r, const struct replan_cast *cast, struct replan_answer *out,
                                 struct pawl_error *e) {
     pawl_code code = replan_compare(r, cast, out, e);
     if (code == PAWL_MEMORY) return code;
-    if (code == PAWL_OK && replan_answer_better(out)) return code;
+    if (code == PAWL_OK && r->spec.parallel.replan && replan_answer_better(out)) return code;
     double period = out->former, unit_s = out->unit_s;
     replan_answer_close(out);
     code = replan_answer_copy(&r->in_use, out, e);

@@ -5,7 +5,8 @@
  * chunk whose state they have already. The layout is `pipelines` x stages, and grows by a pipeline when there
  * are enough live ranks for one more (floor(ranks there / stages)), never below the spec's: the micro-batches
  * of the global batch are then divided anew (ir_plan.total). Ranks beyond the roles are spares. With
- * the same ranks in the same roles the plan in use stays, unless another is better by REPLAN_GAIN.
+ * the same ranks in the same roles the plan in use stays, unless another is better by REPLAN_GAIN and the
+ * spec lets it go (parallel.replan).
  *
  * Costs are the spec's profile, or uniform until all live ranks have told what they measured; then measured.
  * Speeds: a rank's factor is its time over the median of those that compute the same chunk; three reports in

@@ -10,8 +10,7 @@
 /* resumed_from is null in the JSON when the run began at step 0; losses are null when no iteration ran. The
  * text ends with a newline. */
 void report_json(const struct pawl_train_report *report, struct bytes *out);
-/* Temporary file beside `path`, fsync, rename, fsync of the folder. Errors: NOT_FOUND, NO_SPACE, IO, MEMORY.
- */
+/* As file_replace of base/file.h. Errors: NOT_FOUND, NO_SPACE, IO, MEMORY. */
 pawl_code report_write(const struct pawl_train_report *report, const char *path, struct pawl_error *e);
 
 #endif

@@ -4,12 +4,14 @@
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/json.h"
@@ -84,6 +86,35 @@ static pawl_code create_run(struct rundir *d, const struct spec *spec, struct pa
     return write_run_file(d, e);
 }
 
+pawl_code rundir_take_over(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+    struct bytes identity = {0};
+    spec_identity(spec, &identity);
+    if (identity.failed) {
+        bytes_close(&identity);
+        return error_set(e, PAWL_MEMORY, 0, "no memory for the identity of the run");
+    }
+    bytes_close(&d->identity);
+    d->identity = identity;
+    d->foreign = (struct pawl_error){0};
+    return PAWL_OK;
+}
+
+static pawl_code check_identity(struct rundir *d, const struct spec *spec, bool anew, struct pawl_error *e) {
+    struct pawl_error why = {0};
+    pawl_code code = spec_identity_check(spec, (const char *)d->identity.data, d->identity.size, &why);
+    if (code == PAWL_OK) return PAWL_OK;
+    if (code == PAWL_FOREIGN && !d->had_durable && anew) {
+        d->foreign = why;
+        return PAWL_OK;
+    }
+    if (code == PAWL_FOREIGN && !d->had_durable)
+        return error_set(e, code, 0,
+                         "%.600s; or begin this one anew with --from-scratch: no step of it was durable",
+                         why.text);
+    if (e != NULL) *e = why;
+    return code;
+}
+
 static bool has_stores(const char *dir) {
     char path[SPEC_TEXT_MAX + 16];
     snprintf(path, sizeof path, "%s/store", dir);
@@ -91,7 +122,7 @@ static bool has_stores(const char *dir) {
     return stat(path, &st) == 0;
 }
 
-static pawl_code load_run(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+static pawl_code load_run(struct rundir *d, const struct spec *spec, bool anew, struct pawl_error *e) {
     uint8_t *data = NULL;
     size_t bytes = 0;
     struct pawl_error why;
@@ -107,9 +138,7 @@ static pawl_code load_run(struct rundir *d, const struct spec *spec, struct pawl
     }
     code = parse_run_file(d, data, bytes, e);
     free(data);
-    if (code == PAWL_OK)
-        code = spec_identity_check(spec, (const char *)d->identity.data, d->identity.size, e);
-    return code;
+    return code == PAWL_OK ? check_identity(d, spec, anew, e) : code;
 }
 
 static pawl_code make_parents(const char *path, struct pawl_error *e) {
@@ -124,16 +153,24 @@ static pawl_code make_parents(const char *path, struct pawl_error *e) {
     return PAWL_OK;
 }
 
-pawl_code rundir_open(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+static pawl_code open_run(struct rundir *d, const struct spec *spec, bool anew, struct pawl_error *e) {
     *d = (struct rundir){0};
     pawl_code code = make_parents(spec->run.dir, e);
     if (code == PAWL_OK) {
         code = store_open(spec->run.dir, STORE_PLAIN, false, &d->store, NULL, e);
         if (code == PAWL_BUSY) error_wrap(e, "a run is going on there");
     }
-    if (code == PAWL_OK) code = load_run(d, spec, e);
+    if (code == PAWL_OK) code = load_run(d, spec, anew, e);
     if (code != PAWL_OK) rundir_close(d);
     return code;
+}
+
+pawl_code rundir_open(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+    return open_run(d, spec, false, e);
+}
+
+pawl_code rundir_open_anew(struct rundir *d, const struct spec *spec, struct pawl_error *e) {
+    return open_run(d, spec, true, e);
 }
 
 void rundir_close(struct rundir *d) {
@@ -201,8 +238,13 @@ static struct history read_history(const struct rundir *d, uint64_t from) {
     struct history h = {.from = from};
     char path[SPEC_TEXT_MAX + 16];
     snprintf(path, sizeof path, "%s/log.jsonl", store_path(d->store));
-    FILE *f = fopen(path, "r");
-    if (f == NULL) return h;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    FILE *f = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
+    if (f == NULL) { /* none, or a pipe, which would be waited for */
+        if (fd >= 0) close(fd);
+        return h;
+    }
     if (fseek(f, 0, SEEK_END) == 0 && ftell(f) > (long)LOG_TAIL_BYTES)
         fseek(f, -(long)LOG_TAIL_BYTES, SEEK_END);
     else

@@ -18,11 +18,18 @@ struct rundir {
     uint64_t incarnation; /* of the last start; 0: never started */
     bool had_durable;
     struct bytes identity;
+    struct pawl_error foreign; /* rundir_open_anew: what the spec has otherwise; code OK: nothing */
 };
 
 /* Makes the folder at the first start; afterwards checks that it is this spec's run (FOREIGN names the
  * field). */
 pawl_code rundir_open(struct rundir *d, const struct spec *spec, struct pawl_error *e);
+/* As rundir_open; but where no step was ever noted as durable another spec's run is opened, too, with
+ * `foreign` set: to be refused with that, unless its stores hold nothing whole and nothing damaged, and then
+ * to be taken over. */
+pawl_code rundir_open_anew(struct rundir *d, const struct spec *spec, struct pawl_error *e);
+/* It is this spec's run from the next rundir_begin on, under the same id. */
+pawl_code rundir_take_over(struct rundir *d, const struct spec *spec, struct pawl_error *e);
 void rundir_close(struct rundir *d);
 /* Durably begin the next incarnation. */
 pawl_code rundir_begin(struct rundir *d, struct pawl_error *e);

@@ -125,8 +125,10 @@ const struct spec_field spec_fields[] = {
           "after a failure, recycle plans."),
     OTHER(SPEC_TEXT, parallel, profile, "", INPUT,
           "Costs to plan with, a file; empty: emulated.profile, for gpt alike until they are measured."),
-    OTHER(SPEC_BOOL, parallel, replan, "true", INPUT,
-          "Go over to a better plan while training, as speeds are measured and change."),
+    OTHER(
+        SPEC_BOOL, parallel, replan, "true", INPUT,
+        "Go over to a better plan while training, as speeds are measured and change; false: the same workers "
+        "keep their plan."),
     WHOLE(SPEC_U32, parallel, pipelines_max, "0", 0, IR_PIPELINES_MAX, INPUT,
           "Pipelines there may be after workers joined; 0: twice parallel.pipelines."),
     {"parallel", "global_microbatches", SPEC_U64, AT(global_microbatches), NULL, 1,
@@ -144,9 +146,9 @@ const struct spec_field spec_fields[] = {
           "Steps in which the learning rate grows from 0."),
     WHOLE(SPEC_U64, optimizer, decay_steps, "0", 0, SPEC_STEPS_MAX, BOTH,
           "Step at which the cosine decay has reached lr_min; 0: constant after the warm-up."),
-    OTHER(
-        SPEC_SUMS, optimizer, sums, "exact", BOTH,
-        "Gradients are summed exactly, or in float: then bits depend on who computed what, and on failures."),
+    OTHER(SPEC_SUMS, optimizer, sums, "exact", BOTH,
+          "Gradients are summed exactly, or in float: then bits depend on the plan (parallel.replan), and on "
+          "failures."),
 
     WHOLE(SPEC_U64, save, every, "1", 0, SPEC_STEPS_MAX, INPUT, "Steps between saves; 0: only at the end."),
     WHOLE(SPEC_U32, save, in_flight, "2", 1, CKPT_IN_FLIGHT_MAX, INPUT,

@@ -449,7 +449,7 @@ class InstallTest(Tree):
     def install(self, prefix, **more):
         path = f"{self.root}/bin:{os.environ['PATH']}"
         more = {"DESTDIR": "", "KNOWN": self.KNOWN, **more}
-        said = self.assert_passes("install", prefix, PATH=path, CALLS=str(self.calls), **more)
+        said = self.assert_passes("install", prefix, PATH=path, CMAKE="cmake", CALLS=str(self.calls), **more)
         return said, self.calls.read_text().splitlines()
 
     def test_the_loader_is_told_of_a_library_where_it_searches(self):

@@ -217,6 +217,10 @@ class Train(RunCase):
         self.assertEqual(got["weights_sha256"], want["weights_sha256"])
         again = self.run_pawl(spec, "--steps", str(STEPS + 3))
         self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"], again.stdout)
+        self.assertIn(f"nothing was done: the run is at step {STEPS + 3} already, and 1 step is", self.command(
+            "train", spec, "--steps", "1").stderr)
+        told = [(e["step"], e["steps"]) for e in self.events(folder, "nothing_to_do")]
+        self.assertEqual(told, [(STEPS + 3, STEPS + 3), (STEPS + 3, 1)])
 
     def test_a_worker_that_is_stopped_is_replaced_by_its_peers(self):
         want = self.reference(steps=40)
@@ -323,6 +327,41 @@ class Train(RunCase):
         self.refused(broken, words=("broken.yaml",))
         self.assertFalse(folder.exists(), "something was made before the spec was accepted")
 
+    def test_what_is_asked_for_is_written_over_nothing_that_it_would_harm(self):
+        want = self.reference()
+        spec, folder = self.spec()
+        told, heard, link = self.root / "told", self.root / "heard", self.root / "link.json"
+        for pipe in (told, heard):
+            os.mkfifo(pipe)
+        link.symlink_to("linked.json")
+        reader = os.open(heard, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.run_pawl(spec, "--steps", "2", "--report", link, "--profile-out", heard, "--log", told)
+        self.assertEqual(json.loads((self.root / "linked.json").read_text()), self.report(folder))
+        self.assertTrue(link.is_symlink() and told.is_fifo() and heard.is_fifo())
+        self.assertIn(b"pawl_profile: 1", os.read(reader, 65536))
+
+        link.unlink()
+        link.symlink_to(folder / "run.json")
+        harmed = [folder / "run.json", folder / "log.jsonl", folder / "store/rank-0000/x", folder / "store/y", link]
+        for option in ("--report", "--profile-out", "--log"):
+            for path in (*harmed, folder / ".." / folder.name / "injected"):
+                self.refused(spec, option, path, words=(option, str(path), "a run keeps a file of its own there"))
+            self.refused(spec, option, spec, words=(option, "the spec"))
+            self.refused(spec, option, self.text, words=(option, "data.path"))
+            self.refused(spec, option, self.root, words=(option, "folder"))
+        self.refused(spec, "--profile-out", folder / "report.json", words=("--profile-out",))
+        self.refused(spec, "--report", self.root / "a", "--log", self.root / "." / "a", words=("--report and --log",))
+        other, fresh = self.spec()
+        self.refused(other, "--report", folder / "run.json", words=("a run keeps",))
+        self.assertFalse(fresh.exists())
+        self.refused(other, "--log", fresh / "run.json", words=("a run keeps",))
+        self.run_pawl(spec, "--report", folder / "report.json")
+        self.assertEqual(self.report(folder)["weights_sha256"], want["weights_sha256"])
+        (folder / "report.json").unlink()
+        os.mkfifo(folder / "report.json")
+        self.refused(spec, words=("report.json", "remove it"))
+
     def test_another_models_run_folder_is_refused(self):
         spec, folder = self.spec()
         self.run_pawl(spec, "--steps", "2")
@@ -330,12 +369,64 @@ class Train(RunCase):
         self.refused(spec, "--set", "optimizer.lr=0.5", code=76, words=("optimizer.lr",))
         self.run_pawl(spec)  # and the folder is as it was
 
+    def test_a_start_that_failed_before_anything_was_durable_does_not_bind_the_folder_to_its_spec(self):
+        spec, folder = self.spec(steps=2)
+        self.refused(spec, "--set", "model.width=1048576", "--set", "failure.restarts=0", code=71, words=("no memory",))
+        self.refused(spec, code=76, words=("model.width", "--from-scratch"))
+        done = subprocess.run([PAWL, "train", spec, "--from-scratch"], capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("anew", done.stderr)
+        self.assertEqual(self.report(folder)["weights_sha256"], self.reference(steps=2)["weights_sha256"])
+        # A whole step that was not noted, or may be one; then an unfinished save alone.
+        run_json, longer = folder / "run.json", ("--set", "model.width=32", "--from-scratch")
+        self.refused(spec, *longer, code=76, words=("model.width",))
+        unnoted = json.loads(run_json.read_text()) | {"had_durable": False}
+        run_json.write_text(json.dumps(unnoted))
+        self.refused(spec, *longer, code=76, words=("model.width",))
+        for rank in (1, 3):  # the second stage
+            for slot in (folder / f"store/rank-000{rank}").glob("slot-*"):
+                os.truncate(slot, 4096)
+        self.refused(spec, *longer, code=76, words=("model.width",))
+        for rank in (1, 3):
+            shutil.rmtree(folder / f"store/rank-000{rank}")
+        self.assertEqual(json.loads(run_json.read_text()), unnoted)
+        self.run_pawl(spec, *longer)
+        self.assertEqual(self.report(folder)["final_step"], 2)
+        self.run_pawl(spec, "--set", "model.width=32", "--steps", "3")
+        self.assertEqual(self.report(folder)["resumed_from"], 2)
+
     def test_durable_steps_that_vanished_do_not_mean_a_silent_start_from_zero(self):
         spec, folder = self.spec()
         self.run_pawl(spec, "--steps", "2")
         shutil.rmtree(folder / "store")
         self.refused(spec, code=65, words=("--from-scratch",))
         self.run_pawl(spec, "--from-scratch")
+
+    def test_what_no_start_takes_for_want_of_its_run_json_is_not_valid(self):
+        spec, folder = self.spec(steps=2)
+        self.run_pawl(spec)
+        run_json = folder / "run.json"
+        good = json.loads(run_json.read_text())
+
+        def verified(**gone):
+            return json.loads(self.command("ckpt", "verify", folder, "--json", **gone).stdout)
+
+        self.assertTrue(verified()["valid"])
+        cases = [None, "", "{", "[]", *(json.dumps({k: v for k, v in good.items() if k != gone}) for gone in good),
+                 *(json.dumps(good | change) for change in ({"format": 2}, {"run_id": "4"}, {"incarnation": -1}))]
+        for text in cases:
+            run_json.unlink() if text is None else run_json.write_text(text)
+            found = verified(expect=65)
+            self.assertEqual((found["valid"], found["verified_steps"], len(found["problems"])), (False, 1, 1), text)
+            self.assertIn(f"{run_json}: ", found["problems"][0]["text"])
+        self.run_pawl(spec, expect=65)
+        self.assertEqual(len(json.loads(self.command("ckpt", "ls", folder, "--json", expect=65).stdout)["steps"]), 2)
+        self.command("ckpt", "export", folder, "-o", folder / "out.safetensors")
+        run_json.write_text(json.dumps(good | {"run_id": "42" * 16}))
+        self.assertIn("42" * 16, self.command("ckpt", "verify", folder, expect=76).stderr)
+        for name in ("run.json", "log.jsonl"):  # a copy of the stores alone
+            (folder / name).unlink()
+        self.assertTrue(verified()["valid"])
 
     def test_two_runs_on_one_folder_exclude_each_other(self):
         spec, folder = self.spec(steps=2000)

@@ -78,7 +78,7 @@ static int end(void **state) {
 struct heard {
     uint32_t runs;
     char problem[600], faults[2000];
-    uint32_t calls, struck, lost, restored;
+    uint32_t calls, struck, lost, restored, aborted;
     bool kept;
 };
 
@@ -89,6 +89,7 @@ static void hear(void *context, const struct pawl_chaos_run *r) {
     h->struck = r->struck;
     h->lost = r->lost;
     h->restored = r->restored;
+    h->aborted = r->aborted;
     h->kept = r->folder != NULL && access(r->folder, F_OK) == 0;
     snprintf(h->problem, sizeof h->problem, "%s", r->problem != NULL ? r->problem : "");
     snprintf(h->faults, sizeof h->faults, "%s", r->faults);
@@ -176,10 +177,27 @@ static void an_end_that_no_fault_explains_is_told(void **state) {
     broken("end 2 aaaa", "step 2 of 4");
 }
 
+/* As UCX 1.13 was seen to print it. */
+#define UCX_ASSERTION "; echo \"[vm:12:0:14]      tcp_ep.c:478  Assertion \\`!(ep->flags & TX)' failed\" >&2"
+
+static void a_worker_that_ucx_ends_is_lost_like_any_other(void **state) {
+    (void)state;
+    struct heard h;
+    good("plain; say worker_lost; say worker_exit ',\"signal\":6'" UCX_ASSERTION, &h);
+    assert_int_equal(h.lost, 1);
+    assert_int_equal(h.aborted, 1);
+    good("plain" UCX_ASSERTION, &h); /* it printed, and was killed before it ended */
+    assert_int_equal(h.aborted, 0);
+}
+
 static void a_worker_that_crashes_or_refuses_its_plan_is_told(void **state) {
     (void)state;
     broken("plain; say worker_exit ',\"signal\":11'", "crashed");
     broken("plain; say worker_crashed ',\"signal\":6'", "crashed");
+    broken("plain; say worker_exit ',\"signal\":6'; echo \"pawl: a.c:7: f: Assertion \\`x' failed.\" >&2",
+           "crashed");
+    broken("plain; say worker_exit ',\"signal\":6'; say worker_exit ',\"signal\":6'" UCX_ASSERTION,
+           "crashed");
     broken("plain; say worker_failed ',\"code\":\"PLAN\",\"error\":\"two forwards\"'", "two forwards");
     broken("plain; say worker_failed ',\"code\":\"SPEC\",\"error\":\"no such key\"'", "no such key");
     broken("plain; say kill ',\"why\":\"malformed fenced: order\"'", "malformed fenced");
@@ -309,6 +327,7 @@ int main(void) {
         TEST(a_step_that_differs_on_the_way_is_told_by_its_number),
         TEST(an_acknowledged_step_bounds_every_return),
         TEST(an_end_that_no_fault_explains_is_told),
+        TEST(a_worker_that_ucx_ends_is_lost_like_any_other),
         TEST(a_worker_that_crashes_or_refuses_its_plan_is_told),
         TEST(what_ended_by_a_fault_is_called_again_until_it_is_done),
         TEST(a_call_that_hangs_or_leaves_a_process_behind_is_ended_and_told),

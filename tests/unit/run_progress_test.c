@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "run/progress.h"
@@ -187,6 +188,53 @@ static void a_line_cut_by_a_full_disk_spoils_no_other(void **state) {
     assert_non_null(strstr(read_file(screen_path), "2 log lines were lost"));
 }
 
+static void a_line_torn_by_another_writer_spoils_no_other(void **state) {
+    (void)state;
+    struct progress *p = open_progress(log_path, true);
+    progress_begin(p, "first");
+    progress_end(p, NULL);
+    FILE *f = fopen(log_path, "a");
+    assert_non_null(f);
+    fputs("{\"event\":\"to", f);
+    fclose(f);
+    progress_begin(p, "last");
+    progress_end(p, NULL);
+    progress_close(p);
+    char *torn = strstr(read_file(log_path), "}\n{\"event\":\"to\n{\"time\":");
+    assert_non_null(torn);
+    assert_null(strstr(torn, "\n\n"));
+}
+
+static void a_log_pipe_that_nobody_reads_stops_nothing(void **state) {
+    (void)state;
+    char pipe_path[] = "/tmp/pawl-progress-XXXXXX";
+    int made = mkstemp(pipe_path);
+    assert_true(made >= 0 && close(made) == 0 && unlink(pipe_path) == 0);
+    assert_int_equal(mkfifo(pipe_path, 0666), 0);
+    alarm(60); /* it would wait for ever */
+    struct progress *p = open_progress(pipe_path, false);
+    for (int i = 0; i < 2000; i++) { /* more than a pipe holds */
+        progress_begin(p, "an-event-of-some-bytes");
+        progress_end(p, NULL);
+    }
+    int fd = open(pipe_path, O_RDONLY | O_NONBLOCK);
+    char got[4096];
+    while (read(fd, got, sizeof got) > 0) continue;
+    progress_begin(p, "heard-again");
+    progress_end(p, NULL);
+    alarm(0);
+    ssize_t size = read(fd, got, sizeof got - 1);
+    assert_true(size > 0);
+    got[size] = 0;
+    assert_non_null(strstr(got, "heard-again"));
+    progress_close(p);
+    close(fd);
+    assert_int_equal(unlink(pipe_path), 0);
+    char *text = read_file(screen_path);
+    assert_non_null(strstr(text, "(nobody reads it); training goes on without it\n"));
+    assert_non_null(strstr(text, "log lines were lost"));
+}
+
 static void a_full_disk_is_told_once_and_stops_nothing(void **state) {
     (void)state;
     struct progress *p = open_progress("/dev/full", false);
@@ -210,6 +258,24 @@ static void a_log_that_cannot_be_opened_is_an_error(void **state) {
     assert_int_equal(progress_open(log_path, "/", false, &p, &e), PAWL_IO);
     assert_null(p);
     progress_close(NULL);
+}
+
+/* As on a medium that is read-only: the file is not there, but that is not why. */
+static void a_log_that_cannot_be_made_says_why(void **state) {
+    (void)state;
+    char closed[] = "/tmp/pawl-progress-XXXXXX", path[64];
+    struct progress *p = NULL;
+    struct pawl_error e = {0};
+    uid_t me = geteuid();
+    assert_non_null(mkdtemp(closed));
+    assert_int_equal(chmod(closed, 0555), 0);
+    snprintf(path, sizeof path, "%s/log", closed);
+    if (me == 0) assert_int_equal(seteuid(65534), 0);
+    pawl_code code = progress_open(path, NULL, false, &p, &e);
+    if (me == 0) assert_int_equal(seteuid(me), 0);
+    assert_int_equal(code, PAWL_IO);
+    assert_non_null(strstr(e.text, "(EACCES)"));
+    assert_int_equal(rmdir(closed), 0);
 }
 
 /* --- the screen --- */
@@ -358,8 +424,11 @@ int main(void) {
         TEST(two_writers_of_one_log_overwrite_nothing),
         TEST(a_line_torn_by_a_kill_spoils_no_other),
         TEST(a_line_cut_by_a_full_disk_spoils_no_other),
+        TEST(a_line_torn_by_another_writer_spoils_no_other),
+        TEST(a_log_pipe_that_nobody_reads_stops_nothing),
         TEST(a_full_disk_is_told_once_and_stops_nothing),
         TEST(a_log_that_cannot_be_opened_is_an_error),
+        TEST(a_log_that_cannot_be_made_says_why),
         TEST(the_state_line_reads_as_documented),
         TEST(unknown_and_large_values_are_readable),
         TEST(off_a_terminal_a_burst_of_states_shows_the_first_and_the_last),

@@ -208,6 +208,9 @@ static void without_leave_to_replan_nothing_is_better(void **state) {
     for (int round = 0; round < 4; round++)
         for (uint32_t i = 0; i < 16; i++) tell(&r, i, i == 6 ? 60 : 30);
     assert_false(better_within(&r, 2 * REPLAN_PAUSE));
+    assert_int_equal(load_of(fence(&r), 6), 16); /* nor where there is a fence for something else */
+    dies(&r, 1);
+    assert_int_not_equal(load_of(fence(&r), 6), 16); /* a plan that must be made knows what was measured */
     run_close(&r);
 }
 

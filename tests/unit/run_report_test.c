@@ -7,11 +7,13 @@
 
 #include <cjson/cJSON.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -192,6 +194,83 @@ static void a_report_that_cannot_be_written_is_an_error_and_leaves_nothing(void 
     assert_int_equal(rmdir(path), 0);
 }
 
+/* What `path` holds is the sample, at step 2, and it is still a `kind`. */
+static void assert_sample(int fd, const char *path, mode_t kind) {
+    char text[4096];
+    struct stat st;
+    assert_int_equal(lstat(path, &st), 0);
+    assert_int_equal(st.st_mode & S_IFMT, kind);
+    ssize_t size = read(fd, text, sizeof text);
+    assert_true(size > 0);
+    cJSON *object = cJSON_ParseWithLength(text, (size_t)size);
+    assert_number(object, "final_step", 2);
+    cJSON_Delete(object);
+}
+
+static void a_link_stays_and_what_it_leads_to_is_replaced(void **state) {
+    (void)state;
+    char sub[64], link[64], link2[64], path[64];
+    struct pawl_error e = {0};
+    struct pawl_train_report r = sample();
+    snprintf(sub, sizeof sub, "%s/sub", folder);
+    snprintf(path, sizeof path, "%s/sub/r.json", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    snprintf(link2, sizeof link2, "%s/link2", folder);
+    assert_int_equal(mkdir(sub, 0777), 0);
+    assert_int_equal(symlink("sub/r.json", link), 0); /* not there yet */
+    assert_int_equal(symlink(link, link2), 0);
+    for (int i = 0; i < 2; i++)
+        if (report_write(&r, link2, &e) != PAWL_OK) fail_msg("%s", e.text);
+    int fd = open(path, O_RDONLY);
+    assert_sample(fd, link2, S_IFLNK);
+    close(fd);
+    assert_int_equal(files_in_folder(), 3);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(symlink(link2, link), 0); /* a ring */
+    assert_int_equal(report_write(&r, link, &e), PAWL_IO);
+    assert_true(unlink(link) == 0 && unlink(link2) == 0 && rmdir(sub) == 0);
+}
+
+static void a_pipe_is_written_to_and_waits_for_nobody(void **state) {
+    (void)state;
+    char path[64];
+    struct pawl_error e = {0};
+    struct pawl_train_report r = sample();
+    snprintf(path, sizeof path, "%s/pipe", folder);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    alarm(60); /* it would wait for ever */
+    assert_int_equal(report_write(&r, path, &e), PAWL_IO);
+    assert_non_null(strstr(e.text, "nobody reads"));
+    int fd = open(path, O_RDONLY | O_NONBLOCK);
+    if (report_write(&r, path, &e) != PAWL_OK) fail_msg("%s", e.text);
+    alarm(0);
+    assert_sample(fd, path, S_IFIFO);
+    close(fd);
+    assert_int_equal(files_in_folder(), 1);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void a_device_stays_one(void **state) {
+    (void)state;
+    char path[64];
+    struct stat st;
+    struct pawl_error e = {0};
+    struct pawl_train_report r = sample();
+    snprintf(path, sizeof path, "%s/full", folder);
+    if (mknod(path, S_IFCHR | 0666, makedev(1, 7)) != 0) skip();
+    int fd = open(path, O_WRONLY);
+    if (fd < 0) { /* this file system has none */
+        assert_int_equal(unlink(path), 0);
+        skip();
+    }
+    close(fd);
+    assert_int_equal(report_write(&r, path, &e), PAWL_NO_SPACE);
+    assert_true(lstat(path, &st) == 0 && S_ISCHR(st.st_mode));
+    assert_int_equal(files_in_folder(), 1);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_has_its_name),
@@ -200,6 +279,9 @@ int main(void) {
         cmocka_unit_test(a_report_replaces_the_former_one_and_leaves_nothing_else),
         cmocka_unit_test(a_report_beside_the_working_folder_needs_no_slash),
         cmocka_unit_test(a_report_that_cannot_be_written_is_an_error_and_leaves_nothing),
+        cmocka_unit_test(a_link_stays_and_what_it_leads_to_is_replaced),
+        cmocka_unit_test(a_pipe_is_written_to_and_waits_for_nobody),
+        cmocka_unit_test(a_device_stays_one),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

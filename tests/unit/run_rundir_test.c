@@ -74,6 +74,33 @@ static void another_model_in_the_same_folder_is_foreign(void **state) {
     struct pawl_error e;
     assert_int_equal(rundir_open(&d, &other, &e), PAWL_FOREIGN);
     assert_non_null(strstr(e.text, "model.width"));
+    assert_non_null(strstr(e.text, "--from-scratch"));
+}
+
+static void what_was_never_durable_may_begin_anew_and_nothing_else(void **state) {
+    (void)state;
+    struct spec spec = make_spec("8"), other = make_spec("16");
+    struct rundir d;
+    struct pawl_error e;
+    assert_int_equal(rundir_open_anew(&d, &spec, NULL), PAWL_OK);
+    assert_int_equal(d.foreign.code, PAWL_OK);
+    assert_int_equal(rundir_begin(&d, NULL), PAWL_OK);
+    rundir_close(&d);
+    assert_int_equal(rundir_open_anew(&d, &other, NULL), PAWL_OK);
+    assert_int_equal(d.foreign.code, PAWL_FOREIGN);
+    assert_int_equal(rundir_take_over(&d, &other, NULL), PAWL_OK);
+    rundir_close(&d);
+    assert_int_equal(rundir_open(&d, &other, NULL), PAWL_FOREIGN); /* it had not begun */
+    assert_int_equal(rundir_open_anew(&d, &other, NULL), PAWL_OK);
+    assert_int_equal(rundir_take_over(&d, &other, NULL), PAWL_OK);
+    assert_int_equal(rundir_begin(&d, NULL), PAWL_OK);
+    assert_int_equal(d.incarnation, 2);
+    assert_int_equal(rundir_note_durable(&d, NULL), PAWL_OK);
+    rundir_close(&d);
+    assert_int_equal(rundir_open_anew(&d, &spec, &e), PAWL_FOREIGN);
+    assert_null(strstr(e.text, "--from-scratch"));
+    assert_int_equal(rundir_open(&d, &other, NULL), PAWL_OK);
+    rundir_close(&d);
 }
 
 static void put(const char *name, const char *text) {
@@ -163,6 +190,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_run_keeps_its_id_counts_its_starts_and_remembers, make_root,
                                         remove_root),
         cmocka_unit_test_setup_teardown(another_model_in_the_same_folder_is_foreign, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(what_was_never_durable_may_begin_anew_and_nothing_else, make_root,
+                                        remove_root),
         cmocka_unit_test_setup_teardown(a_damaged_run_file_is_refused_and_left_alone, make_root, remove_root),
         cmocka_unit_test_setup_teardown(stores_without_a_run_file_belong_to_nobody, make_root, remove_root),
         cmocka_unit_test_setup_teardown(what_was_lost_is_the_time_from_the_step_that_remains_to_the_last_one,
