@@ -169,7 +169,8 @@ class Damage(Run):
         os.truncate(self.log(), 65536)
         with self.resumed() as (ckpt, step, told):
             self.assertEqual(20, step)
-            wanted = "65536 bytes long, wanted 131072; if it named steps later than 20, these are computed again"
+            wanted = ("65536 bytes long, wanted 131072; if it named steps later than 20, these are computed "
+                      "again")
             self.assertRegex("".join(told), f"going on from step 20, .*{wanted}")
             self.assertEqual([0], [e.step for e in ckpt.events() if wanted in e.text])
 
