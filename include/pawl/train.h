@@ -35,7 +35,8 @@ struct pawl_train_options { /* all zero but spec_path is valid */
     bool quiet;                 /* no progress on the standard error output */
     const char *worker_program; /* run as `worker_program worker FD` and `... coordinate FD`, and with the
                                    engine torch `... describe FD` (pawl/engine.h); null: the running
-                                   executable, and with the engine torch Python for all but the coordinator */
+                                   executable (also where its file has been removed or replaced since), and
+                                   with the engine torch Python for all but the coordinator */
 };
 
 struct pawl_train_report {

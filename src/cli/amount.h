@@ -5,6 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* For the help of commands that take amounts of bytes: what pawl_parse_bytes reads. */
+#define CLI_BYTES_HELP                                                                                       \
+    "Amounts of bytes are a number and a unit, letter case aside: 100kB, 512MiB.\n"                          \
+    "K, M, G, T alone or with iB are powers of 1024, with B powers of 1000."
+
 struct cli_problem { /* the first with the arguments; empty: none */
     char text[1024];
 };

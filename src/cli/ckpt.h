@@ -46,8 +46,8 @@ void ckpt_blame(struct ckpt_args *args, const char *format, ...) __attribute__((
 bool ckpt_is_number(const char *text);
 /* A whole number from 1; false: blamed. */
 bool ckpt_take_number(struct ckpt_args *args, const char *what, const char *text, uint64_t *out);
-/* "5GB", "512MiB", "1000": bytes; false: blamed. */
-bool ckpt_take_size(struct ckpt_args *args, const char *what, const char *text, uint64_t *out);
+/* Bytes, as every command takes them (cli/amount.h); false: blamed. */
+bool ckpt_take_bytes(struct ckpt_args *args, const char *option, const char *text, uint64_t *out);
 
 /* ---- output ---- */
 struct ckpt_progress {

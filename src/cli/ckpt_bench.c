@@ -31,7 +31,7 @@ static const struct argp_option option_list[] = {
 
 static const char doc[] =
     "Measure saving to DIR and restoring from there beside a raw writer and reader of the same bytes, in "
-    "interleaved rounds. Everything made for that is removed again.";
+    "interleaved rounds. Everything made for that is removed again.\n\n" CLI_BYTES_HELP;
 
 static const char examples[] = "\nExamples:\n"
                                "  pawl ckpt bench /mnt/ckpt\n"

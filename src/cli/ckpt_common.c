@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/amount.h"
 #include "cli/ckpt.h"
 
 /* ---- options ---- */
@@ -114,30 +115,11 @@ bool ckpt_take_number(struct ckpt_args *args, const char *what, const char *text
     return false;
 }
 
-bool ckpt_take_size(struct ckpt_args *args, const char *what, const char *text, uint64_t *out) {
-    static const struct {
-        const char *name;
-        uint64_t bytes;
-    } units[] = {{"", 1},
-                 {"B", 1},
-                 {"KB", 1000},
-                 {"MB", 1000000},
-                 {"GB", 1000000000},
-                 {"TB", 1000000000000},
-                 {"KiB", 1u << 10},
-                 {"MiB", 1u << 20},
-                 {"GiB", 1u << 30},
-                 {"TiB", UINT64_C(1) << 40}};
-    size_t digits = strspn(text, "0123456789");
-    errno = 0;
-    unsigned long long value = digits > 0 ? strtoull(text, NULL, 10) : 0;
-    for (size_t i = 0; i < sizeof units / sizeof units[0] && errno == 0 && value > 0; i++) {
-        if (strcmp(text + digits, units[i].name) != 0 || value > UINT64_MAX / units[i].bytes) continue;
-        *out = value * units[i].bytes;
-        return true;
-    }
-    ckpt_blame(args, "%s is \"%s\": give a size like 5GB, 512MiB or 1000000", what, text);
-    return false;
+bool ckpt_take_bytes(struct ckpt_args *args, const char *option, const char *text, uint64_t *out) {
+    struct cli_problem problem = {.text = ""};
+    cli_take_bytes(&problem, option, text, out);
+    if (problem.text[0] != 0) ckpt_blame(args, "%s", problem.text);
+    return problem.text[0] == 0;
 }
 
 /* ---- progress ---- */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/amount.h"
 #include "cli/ckpt.h"
 
 /* ---- export ---- */
@@ -31,7 +32,7 @@ static void take_export(void *context, int key, const char *value, struct ckpt_a
     struct export *x = context;
     struct pawl_inspect_export *o = &x->options;
     if (key == EXPORT_OUTPUT) o->output = value;
-    if (key == EXPORT_SHARD) (void)ckpt_take_size(args, "option --max-shard-size", value, &o->shard_bytes);
+    if (key == EXPORT_SHARD) (void)ckpt_take_bytes(args, "max-shard-size", value, &o->shard_bytes);
     if (key == EXPORT_INCLUDE) x->includes[o->include_count++] = value;
     if (key == EXPORT_EXCLUDE) x->excludes[o->exclude_count++] = value;
     if (key == EXPORT_STRIP) o->strip_prefix = value;
@@ -44,7 +45,7 @@ static const struct ckpt_usage export_usage = {
     "Write the tensors of a step (without STEP: the newest complete one) as a safetensors file, or into a\n"
     "folder as Hugging Face lays models out: model.safetensors, or shards with "
     "model.safetensors.index.json.\n"
-    "The files appear whole or not at all; what is there is not replaced without --force.",
+    "The files appear whole or not at all; what is there is not replaced without --force.\n\n" CLI_BYTES_HELP,
     "  pawl ckpt export runs/a -o weights.safetensors --exclude 'exp_avg*' --exclude exponent/\n"
     "  pawl ckpt export runs/a 400 -o model/ --max-shard-size 5GB\n",
     export_flags,

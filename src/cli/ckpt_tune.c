@@ -62,7 +62,7 @@ static const struct argp_option option_list[] = {
 static const char doc[] =
     "Measure how DIR takes saves, by real saves in a folder there that is removed again, and choose how many "
     "to have in flight, with how many writers and what chunks, and how often to save. docs/tuning.md has a "
-    "worked example.";
+    "worked example.\n\n" CLI_BYTES_HELP;
 
 static const char examples[] =
     "\nExamples:\n"

@@ -1,8 +1,10 @@
 /* The pawl command: finds the subcommand and hands over. Tested in tests/e2e/cli_test.py. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -75,6 +77,9 @@ static void keep_standard_descriptors(void) {
             _exit(pawl_code_exit(PAWL_IO));
 }
 
+/* A child is started by /proc/self/exe: `ps` and `pgrep` are not to call it exe. */
+static void keep_name(void) { prctl(PR_SET_NAME, program_invocation_short_name); }
+
 static int run(int argc, char **argv) {
     if (argc < 2) {
         print_help(stderr);
@@ -99,9 +104,12 @@ static int run(int argc, char **argv) {
     return cli_error(PAWL_ARGUMENT, "there is no command \"%s\": see pawl help", command);
 }
 
-/* Results are flushed, and their errors told, by whoever printed them. */
+/* Results are flushed, and their errors told, by whoever printed them. A file that grows beyond what the user
+ * may have (ulimit -f) is a write that fails, here and in every child, and not a death. */
 int main(int argc, char **argv) {
     keep_standard_descriptors();
+    keep_name();
+    signal(SIGXFSZ, SIG_IGN);
     int code = run(argc, argv);
     fflush(NULL);
 #ifdef PAWL_SANITIZED

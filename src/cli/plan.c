@@ -93,7 +93,8 @@ static const struct argp_option option_list[] = {
 
 static const char doc[] =
     "Plan one iteration of pipeline-parallel training: who executes what in which order, with any workers "
-    "dead, how long it takes, and a bound that shows how good that is. docs/planning.md is a tour.";
+    "dead, how long it takes, and a bound that shows how good that is. docs/planning.md is a "
+    "tour.\n\n" CLI_BYTES_HELP;
 
 static const char examples[] =
     "\nExamples:\n"

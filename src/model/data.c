@@ -118,7 +118,8 @@ static pawl_code identify(struct data *d, struct pawl_error *e) {
 
 static pawl_code open_file(struct data *d, struct pawl_error *e) {
     struct stat info;
-    d->fd = open(d->path, O_RDONLY | O_CLOEXEC);
+    d->fd =
+        open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe is refused, not waited for */
     if (d->fd < 0 || fstat(d->fd, &info) != 0) {
         int error = errno;
         return error_set(e, error_code_of_errno(error), error, "training text %s", d->path);

@@ -33,7 +33,7 @@ static pawl_code read_at(const struct weights_file *f, uint64_t offset, void *ou
 
 static pawl_code open_readable(const char *path, int *fd, off_t *size, struct pawl_error *e) {
     struct stat info;
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe is refused, not waited for */
     if (*fd >= 0 && fstat(*fd, &info) == 0 && S_ISREG(info.st_mode)) {
         *size = info.st_size;
         return PAWL_OK;

@@ -1,8 +1,9 @@
 /* What a command says to the launcher of a running job: join, drain, stop, status.
  *
  * A stream socket in the run folder, `admin.sock`, that only its owner may use. One request a connection; the
- * launcher answers with REPLY, or to JOIN with WELCOME (after WAITs, where the place is held off): from then
- * on the connection is the control channel of the worker that the asking process becomes.
+ * launcher answers with REPLY, or to JOIN with WELCOME. Where that takes time (a place that is held off, a
+ * drain), it says WAIT at once, and a command that hears nothing gives up. From WELCOME on the connection is
+ * the control channel of the worker that the asking process becomes.
  *
  * Formats: docs/formats/control.md. Every byte is checked. Tested in tests/unit/run_admin_test.c. */
 #ifndef RUN_ADMIN_H
@@ -48,7 +49,8 @@ pawl_code admin_decode(const void *data, size_t size, struct admin_frame *out, s
 pawl_code admin_listen(const char *run_dir, int *out, struct pawl_error *e);
 
 /* A command's end. They block. `text` (free it) is what the launcher said.
- * Errors: NOT_FOUND: no run is going on there; else the launcher's own. */
+ * Errors: NOT_FOUND: no run is going on there; TIMEOUT: no first answer within 10 s; else the launcher's
+ * own. */
 pawl_code admin_ask(const char *run_dir, const struct admin_frame *request, char **text,
                     struct pawl_error *e);
 /* Until a place is given: *fd is the worker's control channel. This process is in the launcher's working

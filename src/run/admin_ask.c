@@ -12,7 +12,26 @@
 
 #include "run/admin.h"
 
+/* For the first answer: a launcher that is not stopped gives it at once, and says then what there is to wait
+ * for. */
 #define ANSWER_S 10
+
+static pawl_code no_answer(struct pawl_error *e) {
+    return error_set(
+        e, PAWL_TIMEOUT, 0,
+        "the launcher has not answered within %d s: it stands still, and may do what was asked when "
+        "it goes on: see pawl status, or ask again",
+        ANSWER_S);
+}
+
+/* 0: none. */
+static pawl_code limit_wait(int fd, int seconds, struct pawl_error *e) {
+    struct timeval limit = {.tv_sec = seconds};
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0)
+        return PAWL_OK;
+    return error_set(e, PAWL_IO, errno, "asking the launcher");
+}
 
 static pawl_code connect_to(const char *run_dir, int *out, struct pawl_error *e) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -20,6 +39,11 @@ static pawl_code connect_to(const char *run_dir, int *out, struct pawl_error *e)
     if (folder < 0) return error_set(e, PAWL_NOT_FOUND, errno, "run folder %s", run_dir);
     snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/" ADMIN_SOCKET, folder);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && limit_wait(fd, ANSWER_S, e) != PAWL_OK) {
+        close(fd);
+        close(folder);
+        return PAWL_IO;
+    }
     int rc = fd < 0 ? -1 : connect(fd, (struct sockaddr *)&address, sizeof address), err = errno;
     close(folder);
     if (rc == 0) {
@@ -27,6 +51,7 @@ static pawl_code connect_to(const char *run_dir, int *out, struct pawl_error *e)
         return PAWL_OK;
     }
     if (fd >= 0) close(fd);
+    if (err == EAGAIN) return no_answer(e); /* its queue is full */
     if (err == ENOENT || err == ECONNREFUSED)
         return error_set(e, PAWL_NOT_FOUND, 0, "no run is going on in %s: start it with pawl train", run_dir);
     return error_set(e, PAWL_IO, err, "%s/" ADMIN_SOCKET, run_dir);
@@ -48,8 +73,7 @@ static pawl_code read_all(int fd, uint8_t *data, size_t size, struct pawl_error 
     while (size > 0) {
         ssize_t n = recv(fd, data, size, 0);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN)
-            return error_set(e, PAWL_TIMEOUT, 0, "the launcher has not answered within %d s", ANSWER_S);
+        if (n < 0 && errno == EAGAIN) return no_answer(e);
         if (n < 0 && errno != ECONNRESET)
             return error_set(e, PAWL_PEER_LOST, errno, "reading the launcher's answer");
         if (n <= 0) return error_set(e, PAWL_PEER_LOST, 0, "the run has ended");
@@ -89,13 +113,18 @@ static pawl_code receive_frame(int fd, uint8_t **data, struct admin_frame *f, st
     return code == PAWL_OK ? admin_decode(*data, size, f, e) : code;
 }
 
-/* A drain takes as long as it takes; others are answered at once, by a launcher that is not stopped. */
-static pawl_code limit_wait(int fd, const struct admin_frame *request, struct pawl_error *e) {
-    struct timeval limit = {.tv_sec = ANSWER_S};
-    if (request->kind == ADMIN_DRAIN) return PAWL_OK;
-    return setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0
-               ? PAWL_OK
-               : error_set(e, PAWL_IO, errno, "asking the launcher");
+/* The answer, after WAITs: from the first of them on it takes as long as it takes. */
+static pawl_code receive_answer(int fd, void (*tell)(const char *text), uint8_t **data, struct admin_frame *f,
+                                struct pawl_error *e) {
+    for (;;) {
+        pawl_code code = receive_frame(fd, data, f, e);
+        if (code != PAWL_OK || f->kind != ADMIN_WAIT) return code;
+        if (tell != NULL) tell(f->text);
+        free(*data);
+        *data = NULL;
+        code = limit_wait(fd, 0, e);
+        if (code != PAWL_OK) return code;
+    }
 }
 
 pawl_code admin_ask(const char *run_dir, const struct admin_frame *request, char **text,
@@ -105,9 +134,8 @@ pawl_code admin_ask(const char *run_dir, const struct admin_frame *request, char
     struct admin_frame f;
     *text = NULL;
     pawl_code code = connect_to(run_dir, &fd, e);
-    if (code == PAWL_OK) code = limit_wait(fd, request, e);
     if (code == PAWL_OK) code = send_frame(fd, request, e);
-    if (code == PAWL_OK) code = receive_frame(fd, &data, &f, e);
+    if (code == PAWL_OK) code = receive_answer(fd, NULL, &data, &f, e);
     if (code == PAWL_OK && f.kind != ADMIN_REPLY)
         code = error_set(e, PAWL_FORMAT, 0, "an answer of kind %d", (int)f.kind);
     if (code == PAWL_OK && f.code != PAWL_OK) code = error_set(e, f.code, 0, "%s", f.text);
@@ -156,21 +184,18 @@ static pawl_code command_line(const struct admin_frame *f, int fd, char ***out, 
 
 static pawl_code await_welcome(int fd, void (*tell)(const char *text), uint32_t *rank, char ***argv,
                                struct pawl_error *e) {
-    for (;;) {
-        uint8_t *data;
-        struct admin_frame f;
-        pawl_code code = receive_frame(fd, &data, &f, e);
-        bool waits = code == PAWL_OK && f.kind == ADMIN_WAIT;
-        if (waits && tell != NULL) tell(f.text);
-        if (code == PAWL_OK && f.kind == ADMIN_REPLY) code = error_set(e, f.code, 0, "%s", f.text);
-        if (code == PAWL_OK && f.kind == ADMIN_WELCOME) {
-            *rank = f.rank;
-            code = move_in(&f, e);
-            if (code == PAWL_OK && f.program[0] != 0) code = command_line(&f, fd, argv, e);
-        }
-        free(data);
-        if (!waits) return code;
+    uint8_t *data;
+    struct admin_frame f;
+    pawl_code code = receive_answer(fd, tell, &data, &f, e);
+    if (code == PAWL_OK && f.kind == ADMIN_REPLY) code = error_set(e, f.code, 0, "%s", f.text);
+    if (code == PAWL_OK && f.kind == ADMIN_WELCOME) {
+        *rank = f.rank;
+        code = limit_wait(fd, 0, e); /* it is a worker's channel now */
+        if (code == PAWL_OK) code = move_in(&f, e);
+        if (code == PAWL_OK && f.program[0] != 0) code = command_line(&f, fd, argv, e);
     }
+    free(data);
+    return code;
 }
 
 pawl_code admin_join(const char *run_dir, void (*tell)(const char *text), uint32_t *rank, int *fd,

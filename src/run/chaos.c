@@ -1,5 +1,6 @@
 /* Implementation of pawl/chaos.h: the undisturbed run, then run after run, and the judgement of each call. */
 #include "run/chaos.h"
+#include "run/start.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -62,6 +63,7 @@ static pawl_code make_root(struct chaos *c, struct pawl_error *e) {
 
 static struct chaos_call call_of(const struct chaos *c, const char *run_dir, const struct chaos_plan *plan) {
     struct chaos_call call = {.program = c->program,
+                              .image = c->options->program == NULL ? START_SELF : NULL,
                               .spec_path = c->options->spec_path,
                               .sets = c->options->sets,
                               .set_count = c->options->set_count,
@@ -186,7 +188,7 @@ static pawl_code prepare(struct chaos *c, struct pawl_error *e) {
     if (o->program != NULL) {
         snprintf(c->program, sizeof c->program, "%s", o->program);
     } else {
-        ssize_t n = readlink("/proc/self/exe", c->program, sizeof c->program - 1);
+        ssize_t n = readlink(START_SELF, c->program, sizeof c->program - 1);
         if (n <= 0) return error_set(e, PAWL_IO, errno, "cannot tell the running program");
         c->program[n] = 0;
     }

@@ -29,7 +29,8 @@ void chaos_plan_close(struct chaos_plan *plan);
 /* ---- chaos_call.c: a child process ---- */
 
 struct chaos_call {
-    const char *program, *spec_path;
+    const char *program, *image; /* its name, and what is executed; null: that */
+    const char *spec_path;
     const char *const *sets; /* the caller's */
     uint32_t set_count;
     uint64_t steps;

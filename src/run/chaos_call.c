@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "run/chaos.h"
+#include "run/start.h"
 
 /* ---- arguments ---- */
 
@@ -80,7 +81,7 @@ static struct arguments make_arguments(const struct chaos_call *c) {
 /* ---- the child ---- */
 
 /* Between fork and exec: only calls that are safe there. */
-static void become(char *const *arguments, int errors, pid_t parent) {
+static void become(const char *image, char *const *arguments, int errors, int report, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(70);
     setsid();
@@ -93,8 +94,7 @@ static void become(char *const *arguments, int errors, pid_t parent) {
     if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(nothing, STDOUT_FILENO) < 0 ||
         dup2(errors, STDERR_FILENO) < 0)
         _exit(71);
-    execv(arguments[0], arguments);
-    _exit(127);
+    start_become(image, arguments, report);
 }
 
 /* Any process of the session but zombies, which wait for their parent alone. */
@@ -164,6 +164,19 @@ static void read_last_line(int fd, char *out, size_t size) {
     snprintf(out, size, "%.*s", (int)size - 1, line != NULL ? line + 1 : text);
 }
 
+static pawl_code start(const struct chaos_call *c, const struct arguments *a, int errors, pid_t *child,
+                       struct pawl_error *e) {
+    int report[2];
+    pawl_code code = start_open(report, e);
+    if (code != PAWL_OK) return code;
+    pid_t parent = getpid();
+    *child = fork();
+    if (*child == 0) become(c->image != NULL ? c->image : c->program, a->items, errors, report[1], parent);
+    int err = errno;
+    code = start_await(report, *child, c->program, e);
+    return *child < 0 ? error_set(e, PAWL_IO, err, "cannot start %s", c->program) : code;
+}
+
 /* UCX prints `[host:pid:n:thread] file.c:line Assertion `...' failed`; the C library's begin otherwise. */
 static uint32_t count_ucx_assertions(int fd) {
     uint32_t count = 0;
@@ -182,11 +195,9 @@ pawl_code chaos_call(const struct chaos_call *c, struct chaos_end *end, struct p
     int errors = (int)syscall(SYS_memfd_create, "errors", 1u /* close on exec */);
     if (errors < 0) return error_set(e, PAWL_IO, errno, "no memory file for what pawl train says");
     struct arguments a = make_arguments(c);
-    pid_t parent = getpid(), child = -1;
+    pid_t child = -1;
     pawl_code code = a.failed ? error_set(e, PAWL_MEMORY, 0, "no memory for the arguments") : PAWL_OK;
-    if (code == PAWL_OK) child = fork();
-    if (child == 0) become(a.items, errors, parent);
-    if (code == PAWL_OK && child < 0) code = error_set(e, PAWL_IO, errno, "cannot start %s", c->program);
+    if (code == PAWL_OK) code = start(c, &a, errors, &child, e);
     if (code == PAWL_OK) {
         wait_for(child, c->limit_s, end);
         /* Whoever killed the launcher killed it a moment ago: its workers get their own moment. */

@@ -196,7 +196,7 @@ static void join(struct launch *l, struct client *c, int64_t now_ns) {
 /* --- drain, stop, status --- */
 
 static void drain(struct launch *l, struct client *c, uint32_t rank) {
-    char text[96];
+    char text[128];
     struct launch_worker *w = rank < l->ranks ? &l->workers[rank] : NULL;
     if (w == NULL || w->process.pid <= 0 || w->gone) {
         snprintf(text, sizeof text, "there is no worker %u: see pawl status", rank);
@@ -205,10 +205,12 @@ static void drain(struct launch *l, struct client *c, uint32_t rank) {
     }
     c->state = CLIENT_DRAINING;
     c->rank = rank;
+    snprintf(text, sizeof text, "worker %u is drained: its work is planned anew, then it leaves", rank);
+    say(c, &(struct admin_frame){.kind = ADMIN_WAIT, .text = text});
     if (w->leaving) return;
     w->leaving = true;
     json_i64(progress_begin(l->progress, "drain"), "rank", rank);
-    progress_end(l->progress, "worker %u is drained: its work is planned anew, then it leaves", rank);
+    progress_end(l->progress, "%s", text);
     relay_say(l, &(struct link_frame){.kind = LINK_LEAVE, .rank = rank});
 }
 

@@ -127,8 +127,6 @@ static pawl_code explain_end(struct asking *a, struct pawl_error *e) {
     if (WIFSIGNALED(a->status))
         snprintf(why, sizeof why, "%.200s ended by signal %d (%s)%s%s", program, WTERMSIG(a->status),
                  strsignal(WTERMSIG(a->status)), line[0] != 0 ? ": " : "", line);
-    else if (WEXITSTATUS(a->status) == 127 && line[0] == 0)
-        snprintf(why, sizeof why, "%.200s cannot be started", program);
     else
         snprintf(why, sizeof why, "%.200s ended with %d without an answer%s%s", program,
                  WEXITSTATUS(a->status), line[0] != 0 ? ": " : "", line);
@@ -194,7 +192,7 @@ static pawl_code ask(struct launch *l, struct pawl_error *e) {
     if (pipe2(ends, O_CLOEXEC) != 0) return error_set(e, PAWL_IO, errno, "no pipe for %s", l->worker[0]);
     a.output = ends[0];
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    pawl_code code = fleet_spawn(l->worker, "describe", ends[1], &a.process, e);
+    pawl_code code = fleet_spawn(l, l->worker, "describe", ends[1], &a.process, e);
     close(ends[1]);
     if (code == PAWL_OK) {
         channel_limit(a.process.channel, ANSWER_BYTES_MAX);

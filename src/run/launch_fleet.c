@@ -150,7 +150,7 @@ pawl_code fleet_start_worker(struct launch *l, uint32_t rank, struct pawl_error 
     struct launch_process p;
     /* What code of the user's prints is not to mix with our own standard output. */
     int prints = l->spec.run.engine == SPEC_ENGINE_TORCH ? STDERR_FILENO : -1;
-    pawl_code code = fleet_spawn(l->worker, "worker", prints, &p, e);
+    pawl_code code = fleet_spawn(l, l->worker, "worker", prints, &p, e);
     return code == PAWL_OK ? settle_in(l, rank, &p, true, e) : error_wrap(e, "worker %u", rank);
 }
 

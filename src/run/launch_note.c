@@ -163,8 +163,11 @@ static void tell_lost(struct launch *l, uint32_t rank, const char *why, bool sil
     json_text(j, "why", why);
     json_i64(j, "live", tell_live(l));
     if (silent) json_f64(j, "detected_ms", (double)(now - w->progress_ns) / 1e6);
-    progress_end(l->progress, "%s lost: %s; %u of %u workers go on", name, why, tell_live(l),
-                 spec_ranks(&l->spec));
+    if (!l->going) /* while all start nobody goes on yet */
+        progress_end(l->progress, "%s lost at the start: %s", name, why);
+    else
+        progress_end(l->progress, "%s lost: %s; %u of %u workers go on", name, why, tell_live(l),
+                     spec_ranks(&l->spec));
 }
 
 static void note_died(struct launch *l, const struct coord_action *a) {

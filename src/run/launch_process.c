@@ -13,6 +13,7 @@
 
 #include "run/launch_state.h"
 #include "run/notice.h"
+#include "run/start.h"
 
 /* Descriptor that a worker and a coordinator find their channel on. */
 #define CHILD_FD      3
@@ -22,14 +23,16 @@ static pawl_code no_room(struct pawl_error *e) {
     return error_set(e, PAWL_ARGUMENT, 0, "a program that is to be started has too long a path");
 }
 
-/* The program that runs, or the one that the options name instead. */
+/* The program that runs, or the one that the options name instead. Of the one that runs this is the name
+ * only: its file may be gone, or another one, when a child is started (image_of). */
 static pawl_code find_program(struct launch *l, struct pawl_error *e) {
     const char *given = l->options->worker_program;
     if (given != NULL) {
         int n = snprintf(l->program, sizeof l->program, "%s", given);
-        return n >= 0 && (size_t)n < sizeof l->program ? PAWL_OK : no_room(e);
+        return n >= 0 && (size_t)n < sizeof l->program ? start_check("--worker-program", given, e)
+                                                       : no_room(e);
     }
-    ssize_t n = readlink("/proc/self/exe", l->program, sizeof l->program - 1);
+    ssize_t n = readlink(START_SELF, l->program, sizeof l->program - 1);
     if (n <= 0) return error_set(e, PAWL_IO, errno, "cannot tell the running program");
     l->program[n] = 0;
     return PAWL_OK;
@@ -42,7 +45,7 @@ static pawl_code find_in_path(const char *name, const char *source, char *out, s
     for (const char *at = path != NULL ? path : "/usr/bin:/bin"; at != NULL;) {
         size_t length = strcspn(at, ":");
         int n = snprintf(out, size, "%.*s%s%s", (int)length, at, length > 0 ? "/" : "./", name);
-        if (n >= 0 && (size_t)n < size && access(out, X_OK) == 0) return PAWL_OK;
+        if (n >= 0 && (size_t)n < size && start_check(source, out, NULL) == PAWL_OK) return PAWL_OK;
         at = at[length] == ':' ? at + length + 1 : NULL;
     }
     return error_set(e, PAWL_SPEC, 0,
@@ -67,9 +70,10 @@ static pawl_code find_python(struct launch *l, struct pawl_error *e) {
     if (strchr(name, '/') == NULL) return find_in_path(name, source, l->python, sizeof l->python, e);
     int n = snprintf(l->python, sizeof l->python, "%s", name);
     if (n < 0 || (size_t)n >= sizeof l->python) return no_room(e);
-    if (access(name, X_OK) == 0) return PAWL_OK;
+    struct pawl_error why = {0};
+    if (start_check(source, name, &why) == PAWL_OK) return PAWL_OK;
     return error_set(
-        e, PAWL_SPEC, errno,
+        e, PAWL_SPEC, why.os_errno,
         "%s is \"%s\", which cannot be started: set torch.python or PAWL_PYTHON to an interpreter "
         "that has the package pawl",
         source, name);
@@ -127,7 +131,9 @@ static sigset_t held_back(const char *command) {
 }
 
 /* In the child, between fork and exec: only calls that are safe there. */
-static void become(char *const *words, const sigset_t *mask, int fd, int output, pid_t parent) {
+static void become(const char *image, char *const *words, const sigset_t *mask, const int fds[3],
+                   pid_t parent) {
+    int fd = fds[0], output = fds[1];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(70); /* the launcher died before the line above */
     sigprocmask(SIG_SETMASK, mask, NULL);
@@ -137,8 +143,11 @@ static void become(char *const *words, const sigset_t *mask, int fd, int output,
     } else if (dup2(fd, CHILD_FD) < 0) {
         _exit(71);
     }
-    execv(words[0], words);
-    _exit(127);
+    start_become(image, words, fds[2]);
+}
+
+static const char *image_of(const struct launch *l, const char *program) {
+    return program == l->program && l->options->worker_program == NULL ? START_SELF : program;
 }
 
 void fleet_signal(const struct launch_process *p, int signal) {
@@ -151,8 +160,24 @@ void fleet_forget(struct launch_process *p) {
     *p = (struct launch_process){.pidfd = -1};
 }
 
-pawl_code fleet_spawn(const char *const program[LAUNCH_WORDS], const char *command, int output,
-                      struct launch_process *out, struct pawl_error *e) {
+/* Starts it and sees it become what it is to be; *out: its pid, 0 when it cannot. Takes nothing over. */
+static pawl_code fork_child(const struct launch *l, char *const *words, const char *command, int fd,
+                            int output, pid_t *out, struct pawl_error *e) {
+    int report[2];
+    pawl_code code = start_open(report, e);
+    if (code != PAWL_OK) return code;
+    sigset_t mask = held_back(command);
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0) become(image_of(l, words[0]), words, &mask, (int[3]){fd, output, report[1]}, parent);
+    int err = errno;
+    code = start_await(report, pid, words[0], e);
+    if (pid < 0) return error_set(e, PAWL_IO, err, "cannot start a %s", command);
+    if (code == PAWL_OK) *out = pid;
+    return code;
+}
+
+pawl_code fleet_spawn(const struct launch *l, const char *const program[LAUNCH_WORDS], const char *command,
+                      int output, struct launch_process *out, struct pawl_error *e) {
     int ends[2];
     char *words[LAUNCH_WORDS + 3] = {NULL}, fd_text[] = CHILD_FD_TEXT;
     size_t count = 0;
@@ -163,23 +188,19 @@ pawl_code fleet_spawn(const char *const program[LAUNCH_WORDS], const char *comma
     *out = (struct launch_process){.pidfd = -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return error_set(e, PAWL_IO, errno, "no control channel for a %s", command);
-    sigset_t mask = held_back(command);
-    pid_t parent = getpid(), pid = fork();
-    if (pid == 0) become(words, &mask, ends[1], output, parent);
-    int err = errno;
+    pawl_code code = fork_child(l, words, command, ends[1], output, &out->pid, e);
     close(ends[1]);
-    if (pid < 0) {
+    if (code != PAWL_OK) {
         close(ends[0]);
-        return error_set(e, PAWL_IO, err, "cannot start a %s", command);
+        return code;
     }
-    out->pid = pid;
-    out->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    pawl_code code = out->pidfd < 0 ? error_set(e, PAWL_IO, errno, "cannot watch a %s", command)
-                                    : channel_open_fd(ends[0], &out->channel, e);
+    out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0);
+    code = out->pidfd < 0 ? error_set(e, PAWL_IO, errno, "cannot watch a %s", command)
+                          : channel_open_fd(ends[0], &out->channel, e);
     if (code == PAWL_OK) return code;
     close(ends[0]);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
+    kill(out->pid, SIGKILL);
+    waitpid(out->pid, NULL, 0);
     fleet_forget(out);
     return code;
 }

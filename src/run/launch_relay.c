@@ -85,7 +85,7 @@ static pawl_code greet(struct launch *l, struct pawl_error *e) {
 
 pawl_code relay_start(struct launch *l, struct pawl_error *e) {
     l->relay.broken = l->relay.begun = false;
-    pawl_code code = fleet_spawn(l->coordinator, "coordinate", -1, &l->relay.process, e);
+    pawl_code code = fleet_spawn(l, l->coordinator, "coordinate", -1, &l->relay.process, e);
     if (code == PAWL_OK) code = fleet_watch(l, l->relay.process.pidfd, WATCH_COORDINATOR, 0, e);
     if (code == PAWL_OK) code = fleet_watch(l, channel_fd(l->relay.process.channel), WATCH_LINK, 0, e);
     if (code == PAWL_OK) code = greet(l, e);

@@ -176,9 +176,9 @@ struct launch {
 /* launch_process.c */
 pawl_code fleet_programs(struct launch *l, struct pawl_error *e); /* what children are, and their libraries */
 void fleet_environment(const struct launch *l);                   /* what else their environment says */
-/* `output`: where it prints; -1: where we do. */
-pawl_code fleet_spawn(const char *const program[LAUNCH_WORDS], const char *command, int output,
-                      struct launch_process *out, struct pawl_error *e);
+/* `output`: where it prints; -1: where we do. A program that cannot be executed is an error that names it. */
+pawl_code fleet_spawn(const struct launch *l, const char *const program[LAUNCH_WORDS], const char *command,
+                      int output, struct launch_process *out, struct pawl_error *e);
 void fleet_signal(const struct launch_process *p, int signal); /* nothing when there is no process */
 void fleet_forget(struct launch_process *p);                   /* closes its descriptors */
 

@@ -150,6 +150,11 @@ static pawl_code check_profile(const struct spec *s, const char *field, const ch
                                struct pawl_error *e) {
     struct pawl_profile *profile = NULL;
     struct pawl_error inner = {0};
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* a pipe gives its bytes once */
+        return error_set(e, PAWL_SPEC, 0,
+                         "%s is \"%s\", which is not a regular file: name one, as every process reads it",
+                         field, path);
     pawl_code code = pawl_profile_read(path, &profile, &inner);
     uint32_t stages = code == PAWL_OK ? profile->stages : 0;
     pawl_profile_free(profile);

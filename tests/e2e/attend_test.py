@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 import unittest
@@ -80,6 +81,26 @@ class Attend(RunCase):
                 got = self.same_weights(folder)
                 self.assertEqual((got["coordinator_restarts"], got["failures"]), (1, 1))
 
+    def test_a_program_that_is_replaced_while_it_trains_goes_on_as_it_was(self):
+        program = self.root / "bin/pawl"
+        program.parent.mkdir()
+        shutil.copy2(PAWL, program)
+        spec, folder = self.spec(steps=OPEN, failure=", respawn: 1")
+        run = self.start(spec, "--quiet", program=program)
+        self.await_step(run, folder, 3)
+        program.unlink()
+        program.write_text("#!/bin/sh\nexit 9\n")
+        program.chmod(0o755)
+        os.kill(self.status(folder)["coordinator_pid"], signal.SIGKILL)
+        self.kill(folder, 1)
+        self.await_event(run, folder, "joined")
+        for pid in (self.status(folder)["coordinator_pid"], self.pid_of(folder, 1)):
+            process = pathlib.Path("/proc", str(pid))
+            self.assertEqual((process / "cmdline").read_bytes().split(b"\0")[0], bytes(program))
+            self.assertEqual((process / "comm").read_text(), "pawl\n")
+        got = self.end_and_compare(run, folder)
+        self.assertEqual((got["coordinator_restarts"], got["joins"]), (1, 1))
+
     def test_a_coordinator_that_is_stopped_is_replaced_after_the_timeout(self):
         spec, folder = self.spec(steps=OPEN, timeout=4)
         run = self.start(spec, "--quiet")
@@ -95,11 +116,25 @@ class Attend(RunCase):
         run = self.start(spec, "--quiet")
         self.await_step(run, folder, 3)
         os.kill(self.status(folder)["coordinator_pid"], signal.SIGSTOP)
-        self.command("drain", folder, 1)  # returns when the worker has left
+        kinds, text = self.drain_by_hand(folder, 1)  # returns when the worker has left
+        self.assertEqual(kinds, [6, 5])  # told at once that it takes time (WAIT), then how it went (REPLY)
+        self.assertIn(b"worker 1 has left", text)
         os.kill(self.status(folder)["coordinator_pid"], signal.SIGSTOP)
         self.command("stop", folder)
         got = self.end_and_compare(run, folder, told=True)
         self.assertEqual((got["coordinator_restarts"], got["leaves"], got["failures"]), (2, 1, 0))
+
+    def drain_by_hand(self, folder, rank):
+        """Kinds of the frames that the launcher answers with, and the last one (docs/formats/control.md)."""
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(TIMEOUT)
+            asking.connect(str(folder / "admin.sock"))
+            asking.sendall(struct.pack("<IBI", 5, 2, rank))
+            stream, kinds, frame = asking.makefile("rb"), [], b""
+            while head := stream.read(4):
+                frame = stream.read(*struct.unpack("<I", head))
+                kinds.append(frame[0])
+        return kinds, frame
 
     def test_coordinators_that_die_again_and_again_without_a_step_end_the_run_and_it_says_so(self):
         spec, folder = self.spec(steps=100000, timeout=60)

@@ -133,7 +133,8 @@ class Ckpt(unittest.TestCase):
                              (["ls", "--all", folder], "--all"), (["verify", folder, "x"], 'STEP is "x"'),
                              (["verify", folder, "0"], 'STEP is "0"'), (["verify", folder, "1", "--all"], "--all"),
                              (["export", folder], "-o"), (["export", folder, "-o"], "needs a value"),
-                             (["export", folder, "-o", "x", "--max-shard-size", "5 GB"], "5 GB"),
+                             (["export", folder, "-o", "x", "--max-shard-size", "5XB"], "max-shard-size: \"5XB\""),
+                             (["export", folder, "-o", "x", "--max-shard-size", "0kB"], "0 is too little"),
                              (["diff", folder], "two"), (["diff", folder, "1", "1", "1"], "too many"),
                              (["rollback", folder, "--yes"], "step"), (["rollback", folder, "1"], "--yes"),
                              (["gc", folder, "--keep", "0"], "--keep"), (["gc", folder, "--keep=-1"], "--keep")):
@@ -414,7 +415,7 @@ class Ckpt(unittest.TestCase):
 
     def test_shards_are_bounded_and_the_index_finds_every_tensor(self):
         folder = self.make(3)
-        done = self.json("export", folder, "-o", self.root / "model", "--max-shard-size", "7000")
+        done = self.json("export", folder, "-o", self.root / "model", "--max-shard-size", "7kB")
         index = json.loads((self.root / "model" / "model.safetensors.index.json").read_text())
         files = sorted(set(index["weight_map"].values()))
         self.assertEqual(files, [f"model-{i + 1:05}-of-{len(files):05}.safetensors" for i in range(len(files))])

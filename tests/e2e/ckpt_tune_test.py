@@ -97,6 +97,8 @@ class CkptTune(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("--bytes=B", done.stdout)
             self.assertIn("Exit codes", done.stdout)
+        for command in ("tune", "bench", "export"):  # one reader of amounts
+            self.assertIn("with iB are powers of 1024, with B powers of 1000", ckpt(command, "--help").stdout)
 
     def test_bench_prints_ratios_and_leaves_nothing_behind(self):
         done = ckpt("bench", self.folder, "--bytes", "4MiB", "--rounds", "2", "--json", "--quiet")

@@ -150,6 +150,17 @@ class Cli(unittest.TestCase):
         ):
             self.refuses_at_once(USAGE, wanted, "train", self.spec, "--set", assignment)
 
+    def test_a_pipe_is_a_spec_but_no_data_and_no_profile(self):
+        pipe = self.folder / "pipe"  # nobody writes into it: it is not to be waited for
+        os.mkfifo(pipe)
+        self.refuses_at_once(USAGE, f"data.path: training text {pipe}: not a regular file", "train", self.spec,
+                             "--set", f"data.path={pipe}")
+        self.refuses_at_once(USAGE, f'parallel.profile is "{pipe}", which is not a regular file', "train", self.spec,
+                             "--set", f"parallel.profile={pipe}")
+        command = f'exec {PAWL} train <(cat {self.spec}) --set parallel.stages=9'
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+        self.assertIn("use at most 8 stages", done.stderr)
+
     def test_a_bad_fault_is_refused_before_anything_starts(self):
         for fault in ("", "kill", "kill:3", "kill:99@5", "kill:all@x", "nap:1@5"):
             self.refuses(USAGE, "inject", "train", self.spec, "--inject", fault)

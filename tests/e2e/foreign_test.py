@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import unittest
@@ -256,6 +257,33 @@ class Describing(ForeignCase):
                 if how == "exit":
                     self.assertIn("Traceback: ...\n", shown)  # all of it, before our line
 
+    def test_a_program_that_cannot_be_started_is_named(self):
+        specs = self.spec()[0], RunCase.spec(self)[0]  # of a program that is asked, and of one that is not
+        plain, empty, script = self.root / "plain", self.root / "empty", self.root / "script"
+        for path, text, mode in ((plain, "", 0o644), (empty, "\x7fELF", 0o755), (script, "#!/nowhere/sh\n", 0o755)):
+            path.write_text(text)
+            path.chmod(mode)
+        for program, code, why in ((self.root / "none", 66, "name a program that is there"),
+                                   (self.root, 64, "is a folder"), (plain, 64, "may be executed"),
+                                   (empty, 64, "ENOEXEC"), (script, 64, "the interpreter that it names")):
+            for spec in specs:
+                done = subprocess.run([PAWL, "train", spec, "--worker-program", program], capture_output=True,
+                                      text=True, timeout=TIMEOUT)
+                self.assertEqual(done.returncode, code, done.stderr)
+                for word in (str(program), why):
+                    self.assertIn(word, done.stderr.splitlines()[-1])
+                self.assertNotIn("lost", done.stderr)
+
+    def test_a_program_that_is_gone_ends_the_run_and_is_named(self):
+        spec, folder = self.spec(steps=100000)
+        program = self.root / "gone"
+        shutil.copy2(ENGINE, program)
+        run = RunCase.start(self, spec, "--worker-program", program)
+        self.await_event(run, folder, "durable")
+        program.unlink()
+        os.kill(self.status(folder)["coordinator_pid"], signal.SIGKILL)
+        self.assertIn(f"cannot start another coordinator: {program} cannot be started", self.finish(run, expect=66))
+
     def test_a_signal_while_it_is_asked_ends_it_and_says_so(self):
         def behind(run, asked):  # the launcher's comes after the end of the program
             os.kill(int(asked.name), signal.SIGTERM)
@@ -317,6 +345,18 @@ class Describing(ForeignCase):
         self.finish(run)
         self.assertEqual(self.report(folder)["failures"], 0)
         self.assertEqual([e["rank"] for e in self.events(folder, "leaving")], [3])
+
+    def test_of_a_worker_that_dies_while_all_start_nobody_is_said_to_go_on(self):
+        spec, folder = self.spec()
+        os.environ["PAWL_TEST_SLOW"] = "0.7"
+        self.addCleanup(os.environ.pop, "PAWL_TEST_SLOW")
+        run = self.start(spec)
+        self.await_event(run, folder, "start")
+        os.kill(self.await_that(run, lambda: self.pid_at(folder, 3)), signal.SIGKILL)
+        self.await_event(run, folder, "worker_lost")
+        run.send_signal(signal.SIGTERM)
+        errors = self.finish(run, expect=75)
+        self.assertRegex(errors, r"(?m)^worker 3 lost at the start: [^;]*$")
 
     def test_a_notice_to_all_before_the_first_step_ends_the_run_at_once_and_starts_nobody(self):
         spec, folder = self.spec(failure=", grace_s: 200")

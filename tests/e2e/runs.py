@@ -80,8 +80,8 @@ class RunCase(unittest.TestCase):
 
     # ---- a run beside the test
 
-    def start(self, spec, *options):
-        run = subprocess.Popen([PAWL, "train", spec, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    def start(self, spec, *options, program=PAWL):
+        run = subprocess.Popen([program, "train", spec, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                text=True)
         self.addCleanup(self.end, run)
         return run

@@ -287,6 +287,17 @@ class Train(RunCase):
         finally:
             subprocess.run(["umount", "-l", disk], check=True)
 
+    def test_a_limit_on_the_size_of_files_costs_saves_and_kills_nobody(self):
+        spec, folder = self.spec()
+        limited = ["bash", "-c", 'ulimit -f 200; exec "$@"', "-", PAWL, "train", spec, "--set", "model.width=64"]
+        done = subprocess.run(limited, capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertEqual(done.returncode, 74, done.stderr)
+        last = done.stderr.strip().splitlines()[-1]
+        self.assertIn("EFBIG", last)
+        self.assertIn(f"{folder}/store/rank-", last)
+        self.assertEqual([e["step"] for e in self.events(folder, "step")], list(range(1, STEPS + 1)))
+        self.assertEqual(self.events(folder, "worker_lost"), [])
+
     # ---- promise 6 and bad input
 
     def refused(self, spec, *options, code=64, words=()):

@@ -319,6 +319,12 @@ static void what_is_missing_or_misshapen_is_named(void **state) {
     assert_refused(f.path, &m.config, PAWL_FORMAT, "ends at offset 7");
     bytes_close(&b);
     folder_remove(&f);
+    f = folder_new();
+    char pipe[sizeof f.path + 32];
+    snprintf(pipe, sizeof pipe, "%s/model.safetensors", f.path);
+    assert_int_equal(mkfifo(pipe, 0666), 0); /* nobody writes: it is not to be waited for */
+    assert_refused(f.path, &m.config, PAWL_FORMAT, "model.safetensors is not a regular file");
+    folder_remove(&f);
     model_free(&m);
 }
 

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "run/admin.h"
@@ -92,6 +94,18 @@ static void without_a_run_a_request_is_told_so(void **state) {
     assert_non_null(strstr(e.text, "/proc/nonexistent"));
 }
 
+/* The limit on an answer: as it was set last, and what it is shortened to (0: as it is). */
+static long limit_s, limit_us;
+
+int setsockopt(int fd, int level, int name, const void *value, socklen_t size) {
+    struct timeval limit = {0};
+    bool limits = level == SOL_SOCKET && name == SO_RCVTIMEO && size == sizeof limit;
+    if (limits) memcpy(&limit, value, sizeof limit);
+    if (limits) limit_s = limit.tv_sec;
+    if (limit_us > 0 && limit.tv_sec > 0) limit = (struct timeval){.tv_usec = limit_us}, value = &limit;
+    return (int)syscall(SYS_setsockopt, fd, level, name, value, size);
+}
+
 /* A launcher for one request: takes the frame, answers with these. */
 struct answers {
     int listener;
@@ -169,6 +183,7 @@ static void the_launchers_error_is_the_commands(void **state) {
     assert_int_equal(admin_ask(folder, &(struct admin_frame){.kind = ADMIN_DRAIN, .rank = 9}, &text, &e),
                      PAWL_ARGUMENT);
     assert_string_equal(e.text, "there is no worker 9");
+    assert_int_equal(limit_s, 10);
     assert_null(text);
     pthread_join(thread, NULL);
     close(a.listener);
@@ -202,11 +217,49 @@ static void a_join_waits_and_leaves_what_follows_to_the_worker(void **state) {
     free(program);
     assert_int_equal(rank, 5);
     assert_string_equal(waited, "held off");
+    assert_int_equal(limit_s, 0); /* nor is what the worker hears */
     assert_int_equal(recv(fd, &byte, 1, 0), 1);
     assert_int_equal(byte, 'x');
     assert_string_equal(getenv("PAWL_TRANSPORT"), "tcp");
     assert_string_equal(getcwd(cwd, sizeof cwd), "/");
     close(fd);
+    pthread_join(thread, NULL);
+    close(a.listener);
+}
+
+static void a_launcher_that_stands_still_is_not_waited_for(void **state) {
+    (void)state;
+    struct pawl_error e;
+    int listener, fd;
+    uint32_t rank;
+    char *text, **program;
+    if (admin_listen(folder, &listener, &e) != PAWL_OK) fail_msg("%s", e.text);
+    limit_us = 20000;
+    for (enum admin_kind kind = ADMIN_DRAIN; kind <= ADMIN_STATUS; kind++) {
+        assert_int_equal(admin_ask(folder, &(struct admin_frame){.kind = kind}, &text, &e), PAWL_TIMEOUT);
+        assert_non_null(strstr(e.text, "has not answered within 10 s"));
+        assert_non_null(strstr(e.text, "ask again"));
+    }
+    assert_int_equal(admin_join(folder, hear, &rank, &fd, &program, &e), PAWL_TIMEOUT);
+    assert_int_equal(fd, -1);
+    limit_us = 0;
+    close(listener);
+}
+
+static void what_takes_time_is_waited_for_once_the_launcher_says_so(void **state) {
+    (void)state;
+    struct admin_frame frames[] = {{.kind = ADMIN_WAIT, .text = "it is drained"},
+                                   {.kind = ADMIN_REPLY, .text = "it has left"}};
+    struct answers a = {.frames = frames, .count = 2};
+    pthread_t thread;
+    char *text;
+    struct pawl_error e;
+    run_with(&a, &thread);
+    if (admin_ask(folder, &(struct admin_frame){.kind = ADMIN_DRAIN}, &text, &e) != PAWL_OK)
+        fail_msg("%s", e.text);
+    assert_string_equal(text, "it has left");
+    assert_int_equal(limit_s, 0);
+    free(text);
     pthread_join(thread, NULL);
     close(a.listener);
 }
@@ -268,6 +321,8 @@ int main(void) {
         cmocka_unit_test(a_request_reaches_the_launcher_by_a_path_of_any_length),
         cmocka_unit_test(the_launchers_error_is_the_commands),
         cmocka_unit_test(a_join_waits_and_leaves_what_follows_to_the_worker),
+        cmocka_unit_test(a_launcher_that_stands_still_is_not_waited_for),
+        cmocka_unit_test(what_takes_time_is_waited_for_once_the_launcher_says_so),
         cmocka_unit_test(a_launcher_that_dies_in_the_middle_is_an_error),
         cmocka_unit_test(a_launcher_that_lost_patience_is_heard),
     };
