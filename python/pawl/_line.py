@@ -1,9 +1,9 @@
 """Connections of all ranks to rank 0 that carry nothing: they show whose process has ended.
 
 Promises: a process that ends, however, is known to rank 0, and rank 0's to the others, as soon as the
-kernel has told; one that says goodbye first has closed. Nothing here waits for more than CONNECT_S. Ignores: programs
-that do not name this start; a cut network, which shows nothing: then signs of life count (_link). A forked
-child holds none of them. Tested in tests/python/group_test.py."""
+kernel has told; one that says goodbye first has closed. Nothing here waits for more than CONNECT_S. Ignores:
+programs that do not name this start; a cut network, which shows nothing: then signs of life count (_link). A
+forked child holds none of them. Tested in tests/python/group_test.py."""
 
 from __future__ import annotations
 
