@@ -175,6 +175,10 @@ uint64_t pawl_ckpt_stored_step(const struct pawl_ckpt *c);
  * complete, or marked bad. ARGUMENT: step 0 although steps are stored. */
 pawl_code pawl_ckpt_resume_from(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation,
                                 struct pawl_error *e);
+/* After resuming: files found damaged, first of all when the run was opened, because of which a step newer
+ * than the one gone on from was lost or may have been; with how many are computed again. Null past the end.
+ * All that was damaged is told as events FAILED. Texts are valid until close. */
+const char *pawl_ckpt_problem(const struct pawl_ckpt *c, uint32_t index);
 /* What a reader found damaged: told as event FAILED, and marked in the run's folder, so that no resume takes
  * it again. ARGUMENT: after resuming; IO. */
 pawl_code pawl_ckpt_mark_bad(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation, const char *why,

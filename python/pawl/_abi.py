@@ -176,6 +176,7 @@ FUNCTIONS = {
     "pawl_ckpt_declare": (c_int, [c_void_p, POINTER(CTensor), c_uint32, _OUT, _E]),
     "pawl_ckpt_resume": (c_int, [c_void_p, c_void_p, POINTER(c_uint64), _E]),
     "pawl_ckpt_resume_from": (c_int, [c_void_p, c_uint64, c_uint64, _E]),
+    "pawl_ckpt_problem": (c_char_p, [c_void_p, c_uint32]),
     "pawl_ckpt_mark_bad": (c_int, [c_void_p, c_uint64, c_uint64, c_char_p, _E]),
     "pawl_ckpt_from_scratch": (c_int, [c_void_p, _E]),
     "pawl_ckpt_save": (c_int, [c_void_p, POINTER(CSave), POINTER(c_uint64), _E]),

@@ -84,6 +84,9 @@ class Solo:
     def refuse_gone(self, step: int) -> None:
         pass
 
+    def lost(self, step: int) -> str:
+        return ""
+
     def leave(self, linger_s: float | None) -> None:
         pass
 
@@ -352,6 +355,14 @@ class Ranks:
             why = self._link.gone(rank)
             if why and not self._has_saved(rank, step):
                 raise errors.PeerLost(f"step {step} waits for rank {rank} of {self.size}: {why}")
+
+    def lost(self, step: int) -> str:
+        """Why the step will not be durable, though this rank waits; "": it may be."""
+        try:
+            self.refuse_gone(step)
+        except errors.PeerLost as e:
+            return "" if self._link.is_left() else str(e)
+        return ""
 
     def _has_saved(self, rank: int, step: int) -> bool:
         """It closed after that save: what became of it is for the files to say."""

@@ -10,16 +10,22 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import math
 import os
 import signal
 import sys
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _cuda, _group, _native, errors
+
+# close() with nothing under way here: by then it is seen what other ranks committed, and which have ended.
+SEEN_S = 0.5
+LOOK_S = 10.0  # then the library waits for ranks that live
 
 
 class Notices:
@@ -76,6 +82,7 @@ class Parts:
         self.hooks: list[Any] = []
         self.notices: Notices | None = None
         self.closed = False
+        self.newest = 0  # step of the newest save
         self._place = os.path.realpath(path)
 
     def close(self, timeout: float | None, linger_s: float | None) -> None:
@@ -90,10 +97,39 @@ class Parts:
             self.notices.give_back()
         try:
             if self.ckpt is not None:
-                self.ckpt.close(timeout)
+                self._close(self.ckpt, timeout)
         finally:
             self.devices.close()
             self.group.leave(linger_s)
+
+    def _close(self, ckpt: _native.Ckpt, timeout: float | None) -> None:
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        lost = self._lost(ckpt, end)
+        left = None if timeout is None else max(0.0, end - time.monotonic())
+        try:
+            ckpt.close(0.0 if lost else left)
+        except errors.Timeout:
+            if not lost:
+                raise
+        else:
+            return
+        raise errors.PeerLost(f"step {self.newest} is committed here and not durable: {lost}")
+
+    def _lost(self, ckpt: _native.Ckpt, end: float) -> str:
+        """Waits for this rank's part of the newest save: why the step will not be durable all the same, as a
+        rank is gone; "": it is, or may be."""
+        idle: float | None = None
+        while self.group.size > 1 and (now := time.monotonic()) < end:
+            status: Any = ckpt.status()
+            if status.durable_step >= self.newest or status.failed_in_row > 0:
+                break
+            idle = None if status.in_flight > 0 else now if idle is None else idle
+            if idle is not None and now - idle >= SEEN_S and (why := self.group.lost(self.newest)):
+                return why
+            if idle is not None and now - idle >= LOOK_S:
+                break
+            time.sleep(0.05)
+        return ""
 
     def finish(self, grace: float) -> None:
         """The program has left it open and can close it no more: saves have `grace` seconds."""

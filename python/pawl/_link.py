@@ -2,13 +2,15 @@
 
 Promises: nothing here is a collective but making a Link; no call waits for a rank that is gone, or for
 ever: a thread in each rank gives a sign of life every BEAT_S, and a rank without one for LOST_S is told as
-PeerLost by those that wait for it; so is rank 0 when its store does not answer for LOST_S. The same thread
+PeerLost by those that wait for it; so is rank 0 when its store does not answer for LOST_S, and, at once, a
+rank whose process has ended (_line). The same thread
 answers a notice to stop at once, whatever its program is doing: see Link.stop_step. Ignores: messages of
 programs that are not this start's (the store's port is chosen anew, and a name checked). Tested in
 tests/python/group_test.py."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import socket
@@ -20,13 +22,14 @@ from typing import Any
 
 import torch.distributed as td
 
-from . import _store, errors
+from . import _line, _store, errors
 
 BEAT_S = 1.0  # between two signs of life
 LOST_S = 30.0  # without a sign of life a rank counts as gone: a swapping machine gives one later than BEAT_S
 PATIENCE_S = 600.0  # for a rank that lives and does not come
 PART_S = 5.0  # for ranks to read why rank 0 fails
 CONNECT_S = 30.0  # to each of rank 0's addresses
+SAME_TIME_S = 0.2  # between the ends of two connections to one process that has ended
 LOOK_S = 0.05  # between two looks for a notice to stop
 POLL_S_MIN, POLL_S_MAX = 0.001, 0.02  # between two looks for what is waited for
 
@@ -57,18 +60,21 @@ class Link:
     def __init__(self) -> None:
         self.rank, self.size = td.get_rank(), td.get_world_size()
         self._server: Any = None
+        self._lines: _line.Server | None = None  # rank 0's
+        self._line: _line.Client | None = None  # the others'
         told = [self._serve() if self.rank == 0 else None]
         try:
             td.broadcast_object_list(told, src=0)
         except RuntimeError as e:
             raise errors.PeerLost(f"rank {self.rank}: ranks could not meet for a Checkpointer: {e}") from e
-        failed, addresses, port, self.start = told[0] or ("rank 0 said nothing", [], 0, "")
+        failed, addresses, port, line, self.start = told[0] or ("rank 0 said nothing", [], 0, 0, "")
         if failed:
             raise errors.PeerLost(f"rank 0 could not serve a store to the other ranks: {failed}")
-        self._store = self._connect(addresses, port)
+        self._store = self._connect(addresses, port, line)
         # By rank: newest sign of life, since when it was seen, when it was looked for.
         self._seen: dict[int, tuple[str, float, float]] = {}
         self._lost = ""
+        self._gone: dict[int, str] = {}  # ranks that somebody was told of: nobody waits for them again
         # Of the two below: a step is before the answer to a notice, or after it.
         self._lock = threading.Lock()
         self._step = 0
@@ -80,18 +86,22 @@ class Link:
         self._thread = threading.Thread(target=self._answer, name="pawl link", daemon=True)
         self._thread.start()
 
-    def _serve(self) -> tuple[str, list[str], int, str]:
-        """(why it failed or "", addresses, port, name of this start): an error here must not leave others
-        waiting."""
+    def _serve(self) -> tuple[str, list[str], int, int, str]:
+        """(why it failed or "", addresses, port, that of lines or 0, name of this start): an error here must
+        not leave others waiting."""
         name = uuid.uuid4().hex
         try:
             self._server = _store.open_store("0.0.0.0", 0, True, _seconds(PATIENCE_S))
             self._server.set("start", name)
         except RuntimeError as e:
-            return str(e), [], 0, ""
-        return "", _addresses(), self._server.port, name
+            return str(e), [], 0, 0, ""
+        try:
+            self._lines = _line.Server(name, self.size)
+        except OSError:  # signs of life must do
+            return "", _addresses(), self._server.port, 0, name
+        return "", _addresses(), self._server.port, self._lines.port, name
 
-    def _connect(self, addresses: list[str], port: int) -> Any:
+    def _connect(self, addresses: list[str], port: int, line: int) -> Any:
         if self._server is not None:
             return self._server
         why = ""
@@ -105,6 +115,10 @@ class Link:
                 bounded = _store.Bounded(store, max(1, round(LOST_S / BEAT_S)), BEAT_S)
                 if bounded.check(["start"]) and bounded.get("start").decode() == self.start:
                     store.set_timeout(_seconds(PATIENCE_S))
+                    with contextlib.suppress(OSError):  # signs of life must do
+                        self._line = _line.Client(address, line, self.start, self.rank) if line else None
+                    if self._line is not None:
+                        bounded.gone = self._line.gone
                     return bounded
                 bounded.close()
                 why += f"; {address}: another program answers"
@@ -124,6 +138,9 @@ class Link:
         beat = time.monotonic()
         try:
             while not self._closing.wait(LOOK_S):
+                self._note_ended()
+                if self._look():
+                    return self._known.set()
                 if time.monotonic() - beat >= BEAT_S:
                     self._beat()
                     beat = time.monotonic()
@@ -134,8 +151,27 @@ class Link:
                 if self._answered and not self._stop:
                     self._settle()
         except RuntimeError as e:
-            self._lost = str(e).splitlines()[0]
+            self._note_lost(e)
             self._known.set()
+
+    def _note_ended(self) -> None:
+        """Rank 0 tells the others whose process has ended without having closed."""
+        for rank in self._lines.ended() if self._lines is not None else ():
+            if not self._store.check([f"done/{rank}"]):
+                self._store.set(f"ended/{rank}", "1")
+
+    def _look(self) -> str:
+        """Why rank 0 is lost: before its store is asked, which says so in many words of its own."""
+        if not self._lost and self._line is not None:
+            self._lost = self._line.gone()
+        return self._lost
+
+    def _note_lost(self, error: RuntimeError) -> None:
+        """The store has failed. Where rank 0 has ended, its line ends with it, in whichever order."""
+        end = time.monotonic() + (SAME_TIME_S if self._line is not None else 0.0)
+        while not self._look() and time.monotonic() < end:
+            time.sleep(POLL_S_MIN)
+        self._lost = self._lost or str(error).splitlines()[0]
 
     def _settle(self) -> None:
         keys = [f"stop/{r}" for r in range(self.size)]
@@ -174,17 +210,21 @@ class Link:
 
     def check(self) -> None:
         """PeerLost: the store is gone."""
-        if self._lost:
-            raise errors.PeerLost(f"rank {self.rank} has lost rank 0, or that has closed its Checkpointer: "
-                                  f"{self._lost}")
+        if self._look():
+            or_closed = "" if self._line and self._line.gone() else ", or that has closed its Checkpointer"
+            raise errors.PeerLost(f"rank {self.rank} has lost rank 0{or_closed}: {self._lost}")
+
+    def is_left(self) -> bool:
+        """Rank 0 has closed its Checkpointer, and said so."""
+        return self._line is not None and self._line.gone().startswith("it has closed")
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         self.check()
         try:
             return function(*arguments)
         except RuntimeError as e:
-            self._lost = str(e).splitlines()[0]
-            self.check()
+            self._note_lost(e)
+        self.check()  # not in the handler: the text of the store's error would come first, frames and all
 
     def set(self, key: str, value: str) -> None:
         self._call(self._store.set, key, value)
@@ -225,6 +265,7 @@ class Link:
     def refuse_gone(self, ranks: list[int], what: str, keys: dict[int, str] | None = None) -> None:
         gone = [(r, why) for r in ranks if (why := self.gone(r)) and not (keys and self.has(keys[r]))]
         if gone:
+            self._gone.update(gone)
             raise errors.PeerLost(f"rank {self.rank} waited for {ranks_text([r for r, _ in gone])} of "
                                   f"{self.size} to have "
                                   f"{what}: {gone[0][1]}")
@@ -233,8 +274,12 @@ class Link:
         """Why a rank will say no more, "" while it lives."""
         if rank == self.rank:
             return ""
+        if rank in self._gone:
+            return self._gone[rank]
         if self.has(f"done/{rank}"):
             return "it has closed its Checkpointer"
+        if self.has(f"ended/{rank}"):
+            return "its process has ended"
         sign = self.get(f"beat/{rank}") if self.has(f"beat/{rank}") else ""
         now = time.monotonic()
         before, since, looked = self._seen.get(rank, ("", now, now))
@@ -281,18 +326,23 @@ class Link:
                 self._store.set(f"stop/{self.rank}", str(self._step))
             if not self._lost:
                 self._store.set(f"done/{self.rank}", "1")
+                self._store.check([f"done/{self.rank}"])  # it is there before the line ends
             if self.rank == 0 and linger_s > 0:
                 self._linger(linger_s)
         except (RuntimeError, errors.PeerLost):
             pass
         if isinstance(self._store, _store.Bounded):
             self._store.close()
+        for line in (self._lines, self._line):
+            if line is not None:
+                line.close()
         self._lost = self._lost or "this rank has closed it"
         self._store = self._server = None
 
     def _linger(self, patience_s: float) -> None:
         others, steps, since = list(range(1, self.size)), "", time.monotonic()
         while time.monotonic() - since < patience_s:
+            self._note_ended()
             others = [r for r in others if not self.gone(r)]
             if not others:
                 return

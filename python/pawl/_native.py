@@ -220,6 +220,13 @@ class Ckpt(_Handle):
         Argument."""
         self._call("pawl_ckpt_resume_from", _whole(step, 64, "step"), _whole(incarnation, 64, "incarnation"))
 
+    def problems(self) -> list[str]:
+        """After resuming: damaged files by which a newer step was lost, or may have been, in words."""
+        found: list[str] = []
+        while (text := self._library.pawl_ckpt_problem(self._live(), len(found))) is not None:
+            found.append(text.decode(errors="replace"))
+        return found
+
     def mark_bad(self, step: int, incarnation: int, why: str) -> None:
         """No resume takes this step again; told as event "failed". Errors: Argument, Io."""
         self._call("pawl_ckpt_mark_bad", _whole(step, 64, "step"), _whole(incarnation, 64, "incarnation"),

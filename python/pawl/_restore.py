@@ -65,11 +65,10 @@ class Restore:
     # ---- Which step ----
 
     def _walk(self, reader: _native.Reader, strict: bool) -> int:
-        problems = reader.problems()
         while (step := self._choose(reader)) is not None:
             damage = self._attempt(reader, step)
             if not damage:
-                self._tell(step.step, problems)
+                self._tell(step.step, self._ckpt.problems())
                 return step.step
             self._lost.append(_Lost(step.step, "; ".join(damage)))
             if strict:
@@ -130,7 +129,8 @@ class Restore:
         if self._group.rank > 0:
             return
         for lost in self._lost:
-            again = f", {lost.step - step} steps are computed again" if lost.step > step else ""
+            count = lost.step - step
+            again = f", {count} step{'s are' if count > 1 else ' is'} computed again" if count > 0 else ""
             _warn.warn(f"{self._path}: step {lost.step} is damaged and was passed over, going on from "
                           f"step {step}{again}: {lost.why}", errors.StepLost)
         if problems:

@@ -11,6 +11,7 @@ import datetime
 import queue
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late  # the builtin one from Python 3.11 on
 from typing import Any
@@ -45,20 +46,26 @@ def refusal(host: str, port: int, patience_s: float) -> str:
 class Bounded:
     """A store of another process. Calls from any thread, one at a time; RuntimeError when an answer has not
     come within `rounds` waits of `round_s` seconds (a program that is stopped meanwhile loses one), and in
-    every call after that."""
+    every call after that. Nothing is asked where `gone` says why not, or once the connection has failed:
+    PyTorch would print frames each time."""
 
     def __init__(self, store: Any, rounds: int, round_s: float) -> None:
         self._store, self._rounds, self._round_s = store, rounds, round_s
         self._asked: queue.SimpleQueue[tuple[Future[Any], str, tuple[Any, ...]] | None] = queue.SimpleQueue()
-        self._gone = ""
+        self._gone = self._failed = ""
+        self.gone: Callable[[], str] = str
         threading.Thread(target=self._work, name="pawl store", daemon=True).start()
 
     def _work(self) -> None:
         while (asked := self._asked.get()) is not None:
             answer, name, arguments = asked
             try:
+                if why := self._failed or self.gone():
+                    raise RuntimeError(why)
                 answer.set_result(getattr(self._store, name)(*arguments))
             except BaseException as e:
+                if isinstance(e, getattr(td, "DistNetworkError", ())):
+                    self._failed = str(e).splitlines()[0]
                 answer.set_exception(e)
             del asked, answer  # their traceback
 

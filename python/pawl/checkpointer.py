@@ -274,6 +274,7 @@ class Checkpointer:
             self._gatherer.release()
             return False
         self._hashes, self._saved, self._last_id = hashes, self._step, saved
+        self._parts.newest = self._step
         if not self._parts.hooks:
             self.fence()
         return True

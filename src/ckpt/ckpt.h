@@ -185,6 +185,12 @@ uint32_t ckpt_set_count(const struct ckpt_set *set);
 const struct ckpt_step *ckpt_set_at(const struct ckpt_set *set, uint32_t index);
 /* Damaged files met by the scan, in words; null past the end. */
 const char *ckpt_set_problem(const struct ckpt_set *set, uint32_t index);
+/* What that problem may have cost. */
+struct ckpt_cost {
+    bool any;                   /* a step, or several */
+    uint64_t step, incarnation; /* 0: which is not known */
+};
+struct ckpt_cost ckpt_set_problem_cost(const struct ckpt_set *set, uint32_t index);
 
 struct ckpt_tensor {
     const char *name;

@@ -77,13 +77,30 @@ static void note_problem(struct log_found *out, const struct store *s, const cha
              cause);
 }
 
+/* Of what is damaged in all logs, the highest counter that a record may have had. */
+static void note_suspect(uint64_t *suspect, uint64_t counter) {
+    if (counter > *suspect) *suspect = counter;
+}
+
+struct scan {
+    struct log_found *out;
+    struct record *room;
+    uint64_t suspect; /* 0: nothing that holds a record is damaged */
+};
+
 static pawl_code scan_region(struct store *s, const char *name, uint32_t region, const uint8_t *data,
-                             size_t size, struct log_found *out, struct record *room, struct pawl_error *e) {
+                             size_t size, struct scan *scan, struct pawl_error *e) {
+    struct log_found *out = scan->out;
+    struct record *room = scan->room;
     struct pawl_error why = {0};
     pawl_code code = record_decode(data, size, room, &why);
     if (code == PAWL_FORMAT)
         return error_set(e, code, 0, "%s/%s: region %u: %.400s", store_path(s), name, region, why.text);
-    if (code == PAWL_CORRUPT) note_problem(out, s, name, region, why.text);
+    if (code == PAWL_CORRUPT) {
+        note_problem(out, s, name, region, why.text);
+        note_suspect(&scan->suspect, record_counter_named(data, size));
+    }
+    if (code == PAWL_NOT_FOUND && size < RECORD_REGION_BYTES) note_suspect(&scan->suspect, UINT64_MAX);
     if (code != PAWL_OK || (out->any && room->counter <= out->newest.counter)) return PAWL_OK;
     out->newest = *room;
     out->any = true;
@@ -105,25 +122,27 @@ static pawl_code check_size(struct store *s, const char *name, bool *absurd, str
     return code;
 }
 
-static pawl_code scan_log(struct store *s, const char *name, struct log_found *out, struct record *room,
-                          struct pawl_error *e) {
+static pawl_code scan_log(struct store *s, const char *name, struct scan *scan, struct pawl_error *e) {
+    struct log_found *out = scan->out;
     uint8_t *data = NULL;
     size_t size = 0;
     bool absurd = false;
     pawl_code code = check_size(s, name, &absurd, e);
     if (code == PAWL_OK && absurd) {
         note_problem(out, s, name, 0, "the log is far too long, and was not read");
+        note_suspect(&scan->suspect, UINT64_MAX);
         return PAWL_OK;
     }
     if (code == PAWL_OK) code = store_get(s, name, &data, &size, e);
+    char cause[80];
+    snprintf(cause, sizeof cause, "the log is %zu bytes long, wanted %u", size, RECORD_LOG_BYTES);
     if (code == PAWL_OK && size != RECORD_LOG_BYTES)
-        note_problem(out, s, name, 0,
-                     size < RECORD_LOG_BYTES ? "the log is too short" : "the log is too long");
+        note_problem(out, s, name, size < RECORD_REGION_BYTES ? 0 : 1, cause);
     for (uint32_t region = 0; region < 2 && code == PAWL_OK; region++) {
         size_t begin = (size_t)region * RECORD_REGION_BYTES;
         size_t left = size > begin ? size - begin : 0;
         code = scan_region(s, name, region, data + (left > 0 ? begin : 0),
-                           left < RECORD_REGION_BYTES ? left : RECORD_REGION_BYTES, out, room, e);
+                           left < RECORD_REGION_BYTES ? left : RECORD_REGION_BYTES, scan, e);
     }
     free(data);
     return code;
@@ -133,18 +152,19 @@ pawl_code log_scan(struct store *s, struct log_found *out, struct pawl_error *e)
     memset(out, 0, sizeof *out);
     char **names = NULL;
     uint32_t count = 0;
-    struct record *room = malloc(sizeof *room);
-    pawl_code code = room == NULL ? error_set(e, PAWL_MEMORY, 0, "%s: no memory", store_path(s))
-                                  : store_list(s, &names, &count, e);
+    struct scan scan = {.out = out, .room = malloc(sizeof *scan.room)};
+    pawl_code code = scan.room == NULL ? error_set(e, PAWL_MEMORY, 0, "%s: no memory", store_path(s))
+                                       : store_list(s, &names, &count, e);
     for (uint32_t i = 0; i < count && code == PAWL_OK; i++) {
         uint32_t log = 0;
         if (!record_log_of_name(names[i], &log)) continue;
         out->log_count++;
         if (log > out->last_log) out->last_log = log;
-        code = scan_log(s, names[i], out, room, e);
+        code = scan_log(s, names[i], &scan, e);
     }
+    out->may_lack = scan.suspect > (out->any ? out->newest.counter : 0);
     store_names_free(names, count);
-    free(room);
+    free(scan.room);
     return code;
 }
 

@@ -19,6 +19,7 @@ struct log_found {
     uint32_t log_count;
     uint32_t last_log; /* highest number in a name */
     char problem[320]; /* a damaged region or log, in words; empty: none */
+    bool may_lack;     /* what is damaged may have been a record newer than the newest */
 };
 /* Reads every log file. Damage is told in `problem`; FORMAT when a record has a newer version; IO, MEMORY. */
 pawl_code log_scan(struct store *s, struct log_found *out, struct pawl_error *e);

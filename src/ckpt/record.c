@@ -119,6 +119,24 @@ pawl_code record_decode(const uint8_t *data, size_t size, struct record *out, st
     return decode_entries(&r, out, e);
 }
 
+uint64_t record_counter_named(const uint8_t *data, size_t size) {
+    struct reader r = reader_of(data, size);
+    const uint8_t *magic = reader_take(&r, sizeof record_magic);
+    if (magic == NULL || memcmp(magic, record_magic, sizeof record_magic) != 0) return UINT64_MAX;
+    (void)reader_u64(&r); /* version and length */
+    uint64_t highest = reader_u64(&r);
+    (void)reader_take(&r, RUN_ID_BYTES);
+    uint32_t count = reader_u32(&r);
+    (void)reader_u32(&r);
+    if (r.failed || count > COMMIT_SLOTS_MAX) return UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        struct record_entry t = {0};
+        (void)decode_entry(&r, &t);
+        if (t.counter > highest) highest = t.counter;
+    }
+    return r.failed ? UINT64_MAX : highest;
+}
+
 /* ---- names ---- */
 
 void record_slot_name(uint32_t slot, char out[RECORD_NAME_BYTES]) {

@@ -45,6 +45,10 @@ void record_put_zeros(struct bytes *out, size_t count);
  * zero). FORMAT: a newer version. CORRUPT: torn or damaged. */
 pawl_code record_decode(const uint8_t *data, size_t size, struct record *out, struct pawl_error *e);
 
+/* The highest counter that a damaged record names, its own or an entry's, as far as its bytes can be
+ * believed; UINT64_MAX: they are no record's. */
+uint64_t record_counter_named(const uint8_t *data, size_t size);
+
 /* "slot-000012.safetensors" and "commit-000001.log"; and back, false for other names. */
 #define RECORD_NAME_BYTES 40u
 /* Of commits: no store ever comes near it, so a larger counter is damage; one more is still a number. */

@@ -22,7 +22,7 @@ pawl_code set_no_memory(struct pawl_error *e) {
     return error_set(e, PAWL_MEMORY, 0, "reading checkpoints: no memory");
 }
 
-void set_problem(struct ckpt_set *set, const char *format, ...) {
+void set_problem(struct ckpt_set *set, struct ckpt_cost cost, const char *format, ...) {
     char text[768];
     va_list args;
     va_start(args, format);
@@ -30,12 +30,12 @@ void set_problem(struct ckpt_set *set, const char *format, ...) {
     va_end(args);
     uint32_t recent = set->problem_count > PROBLEMS_COMPARED ? set->problem_count - PROBLEMS_COMPARED : 0;
     for (uint32_t i = recent; i < set->problem_count; i++)
-        if (strcmp(set->problems[i], text) == 0) return;
-    char **problems = realloc(set->problems, (set->problem_count + 1) * sizeof *problems);
+        if (strcmp(set->problems[i].text, text) == 0) return;
+    struct set_problem *problems = realloc(set->problems, (set->problem_count + 1) * sizeof *problems);
     if (problems == NULL) return;
     set->problems = problems;
-    problems[set->problem_count] = strdup(text);
-    if (problems[set->problem_count] != NULL) set->problem_count++;
+    problems[set->problem_count] = (struct set_problem){strdup(text), cost};
+    if (problems[set->problem_count].text != NULL) set->problem_count++;
 }
 
 /* ---- slots ---- */
@@ -108,8 +108,9 @@ static pawl_code add_part(struct ckpt_set *set, uint32_t store_index, const stru
         set->parts[set->part_count++] = part;
         return PAWL_OK;
     }
-    set_problem(set, "%s/%s: step %" PRIu64 ", unit %u, part %u of %u does not count: %.500s",
-                store_path(store), part.name, t->step, t->unit, t->part, t->part_count, why.text);
+    set_problem(set, (struct ckpt_cost){true, t->step, t->incarnation},
+                "%s/%s: step %" PRIu64 ", unit %u, part %u of %u does not count: %.500s", store_path(store),
+                part.name, t->step, t->unit, t->part, t->part_count, why.text);
     part_close(&part);
     return PAWL_OK;
 }
@@ -146,13 +147,14 @@ static bool has_slots(struct store *s) {
 /* `run` is the run wanted so far, of which there may be none; it is set by the first store that has one. */
 static pawl_code scan_store(struct ckpt_set *set, uint32_t store, uint8_t *run, bool *has_run,
                             struct log_found *found, struct pawl_error *e) {
+    static const struct ckpt_cost no_step = {0}, a_step = {.any = true};
     struct store *s = set->stores[store].store;
     uint8_t identity[RUN_ID_BYTES];
     struct pawl_error why = {0};
     pawl_code code = log_identity_read(s, identity, &why);
     if (code == PAWL_NOT_FOUND && has_slots(s)) /* an empty folder is a store that was never used */
-        set_problem(set, "%s: no file %s that says whose it is", store_path(s), LOG_IDENTITY_NAME);
-    if (code != PAWL_OK && code != PAWL_NOT_FOUND) set_problem(set, "%s", why.text);
+        set_problem(set, no_step, "%s: no file %s that says whose it is", store_path(s), LOG_IDENTITY_NAME);
+    if (code != PAWL_OK && code != PAWL_NOT_FOUND) set_problem(set, no_step, "%s", why.text);
     if (code == PAWL_OK) {
         code = check_run(s, *has_run ? run : NULL, identity, e);
         if (code != PAWL_OK) return code;
@@ -161,14 +163,15 @@ static pawl_code scan_store(struct ckpt_set *set, uint32_t store, uint8_t *run, 
     }
     code = log_scan(s, found, &why);
     if (code == PAWL_MEMORY) return set_no_memory(e);
-    if (found->problem[0] != 0) set_problem(set, "%s", found->problem);
+    if (found->problem[0] != 0) set_problem(set, found->may_lack ? a_step : no_step, "%s", found->problem);
     if (code != PAWL_OK) {
-        set_problem(set, "%s", why.text);
+        set_problem(set, a_step, "%s", why.text);
         return PAWL_OK;
     }
-    if (!found->any && found->log_count > 0) set_problem(set, "%s: no valid commit record", store_path(s));
+    if (!found->any && found->log_count > 0)
+        set_problem(set, a_step, "%s: no valid commit record", store_path(s));
     if (found->log_count == 0 && has_slots(s))
-        set_problem(set, "%s: no commit log, so none of its slots counts", store_path(s));
+        set_problem(set, a_step, "%s: no commit log, so none of its slots counts", store_path(s));
     if (!found->any) return PAWL_OK;
     code = check_run(s, *has_run ? run : NULL, found->newest.run_id, e);
     if (code != PAWL_OK) return code;
@@ -215,7 +218,7 @@ void ckpt_set_close(struct ckpt_set *set) {
     if (set == NULL) return;
     for (uint32_t i = 0; i < set->group_count; i++) set_group_close(&set->groups[i]);
     for (uint32_t i = 0; i < set->part_count; i++) part_close(&set->parts[i]);
-    for (uint32_t i = 0; i < set->problem_count; i++) free(set->problems[i]);
+    for (uint32_t i = 0; i < set->problem_count; i++) free(set->problems[i].text);
     for (uint32_t i = 0; i < SET_LINES; i++) mem_free(set->lines[i].data, set->lines[i].room);
     free(set->groups);
     free(set->stores);
@@ -231,7 +234,11 @@ const struct ckpt_step *ckpt_set_at(const struct ckpt_set *set, uint32_t index) 
 }
 
 const char *ckpt_set_problem(const struct ckpt_set *set, uint32_t index) {
-    return index < set->problem_count ? set->problems[index] : NULL;
+    return index < set->problem_count ? set->problems[index].text : NULL;
+}
+
+struct ckpt_cost ckpt_set_problem_cost(const struct ckpt_set *set, uint32_t index) {
+    return index < set->problem_count ? set->problems[index].cost : (struct ckpt_cost){0};
 }
 
 uint32_t ckpt_set_tensor_count(const struct ckpt_set *set, uint32_t index) {

@@ -64,6 +64,11 @@ struct set_line { /* a chunk on its way, or kept for what else is in it */
 /* Memory for those that do not go straight to their targets; at least one chunk whatever its size. */
 #define SET_LINE_BYTES ((uint64_t)64 << 20)
 
+struct set_problem {
+    char *text;
+    struct ckpt_cost cost;
+};
+
 struct ckpt_set {
     bool unchecked;
     const struct store *prefer;
@@ -73,14 +78,15 @@ struct ckpt_set {
     uint32_t part_count, part_room;
     struct set_group *groups;
     uint32_t group_count;
-    char **problems;
+    struct set_problem *problems;
     uint32_t problem_count;
     struct set_line lines[SET_LINES];
     uint64_t line_bytes; /* memory they have */
     uint64_t clock;      /* of line use */
 };
 
-void set_problem(struct ckpt_set *set, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void set_problem(struct ckpt_set *set, struct ckpt_cost cost, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 pawl_code set_no_memory(struct pawl_error *e);
 /* Blocking read of whole blocks. */
 pawl_code set_read_blocks(struct store *s, struct store_file *f, uint64_t offset, void *data, size_t bytes,

@@ -91,7 +91,7 @@ static void damaged(struct fetch *f, size_t first, const struct pawl_error *why)
     }
     if (set_find_bad(call, use.part, use.chunk) == NULL) {
         fetch_stop(f, set_add_bad(call, use.part, use.chunk, why, &f->error));
-        set_problem(f->set, "%s", why->text);
+        set_problem(f->set, (struct ckpt_cost){0}, "%s", why->text);
     }
     for (size_t i = first, end = fetch_uses_end(call, first); i < end && f->code == PAWL_OK; i++) {
         if (call->uses[i].piece == SET_NO_PIECE) {
@@ -232,7 +232,7 @@ static void cannot_open(struct fetch *f, size_t first, const struct pawl_error *
     error_wrap(&named, "%s/%s", store_path(part->store), part->name);
     if (set_find_bad(f->call, f->call->uses[first].part, UINT64_MAX) == NULL) {
         fetch_stop(f, set_add_bad(f->call, f->call->uses[first].part, UINT64_MAX, &named, &f->error));
-        set_problem(f->set, "%s", named.text);
+        set_problem(f->set, (struct ckpt_cost){0}, "%s", named.text);
     }
     damaged(f, first, &named);
 }

@@ -58,6 +58,7 @@ void saver_tell(struct pawl_ckpt *c) {
 uint32_t pawl_ckpt_poll(struct pawl_ckpt *c, struct pawl_ckpt_event *out, uint32_t max) {
     uint32_t count = 0;
     pthread_mutex_lock(&c->mutex);
+    saver_tell_damage(c);
     while (count < max && c->event_polled < c->event_head)
         out[count++] = c->events[c->event_polled++ % SAVER_EVENTS];
     pthread_mutex_unlock(&c->mutex);

@@ -142,6 +142,7 @@ static pawl_code look(void *context, struct start *out, struct pawl_error *e) {
     if (code != PAWL_OK) return code;
     struct ckpt_set_options options = {.run_id = c->run.id, .unchecked = c->options.unchecked};
     code = ckpt_set_open_with(stores.stores, stores.count, &options, &set, e);
+    if (code == PAWL_OK) saver_note_problems(c, set);
     if (code == PAWL_OK) code = look_at_set(c, set, out, e);
     if (code == PAWL_OK && out->step == 0) {
         struct pawl_error why = {0};
@@ -303,6 +304,7 @@ static void free_all(struct pawl_ckpt *c) {
     pthread_mutex_destroy(&c->mutex);
     free(c->outcomes);
     free(c->events);
+    free(c->damage);
     saver_blobs_free(c);
     free((void *)(uintptr_t)c->options.path);
     free(c);

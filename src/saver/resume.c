@@ -7,9 +7,6 @@
 #include "base/clock.h"
 #include "saver/saver.h"
 
-/* Of the damaged files that a scan met; the rest is for `pawl ckpt verify`. */
-#define TOLD_PROBLEMS_MAX 16u
-
 /* ---- which step ---- */
 
 static struct ckpt_candidate candidate(const void *set, uint32_t index) {
@@ -101,28 +98,7 @@ uint64_t pawl_ckpt_stored_step(const struct pawl_ckpt *c) { return c->stored_ste
 
 /* ---- reading ---- */
 
-/* Files that do not count are why an older step may be the newest: whoever resumes is to hear of it. */
-static void tell_problems(struct pawl_ckpt *c, const struct ckpt_set *set) {
-    const char *problem;
-    for (uint32_t i = 0; i < TOLD_PROBLEMS_MAX && (problem = ckpt_set_problem(set, i)) != NULL; i++) {
-        struct pawl_ckpt_event event = {.kind = PAWL_CKPT_FAILED, .code = PAWL_CORRUPT};
-        snprintf(event.text, sizeof event.text, "resume: does not count: %.700s", problem);
-        pthread_mutex_lock(&c->mutex);
-        saver_event(c, event);
-        pthread_mutex_unlock(&c->mutex);
-    }
-}
-
 static bool is_damage(pawl_code code) { return code == PAWL_CORRUPT || code == PAWL_IO; }
-
-static void tell_passed_over(struct pawl_ckpt *c, uint64_t step, const struct pawl_error *why) {
-    struct pawl_ckpt_event event = {.kind = PAWL_CKPT_FAILED, .step = step, .code = why->code};
-    snprintf(event.text, sizeof event.text, "resume: step %" PRIu64 " is passed over: %.700s", step,
-             why->text);
-    pthread_mutex_lock(&c->mutex);
-    saver_event(c, event);
-    pthread_mutex_unlock(&c->mutex);
-}
 
 /* Damage is not tried again by the next start; what could not be read may be readable then. */
 static void mark(struct pawl_ckpt *c, const struct ckpt_step *s, const struct pawl_error *why) {
@@ -155,7 +131,7 @@ static pawl_code read_alone(struct pawl_ckpt *c, struct ckpt_set *set, const str
         if (code == PAWL_OK) *step = s->step;
         if (code != PAWL_OK && !is_damage(code) && e != NULL) *e = why;
         if (!is_damage(code)) break;
-        tell_passed_over(c, s->step, &why);
+        saver_note_passed_over(c, s->step, s->incarnation, &why);
         mark(c, s, &why);
         if (first.code == PAWL_OK) first = why;
         code = ckpt_marks_add(&marks, (struct ckpt_mark){s->step, s->incarnation}, e);
@@ -205,13 +181,19 @@ static pawl_code read_stored(struct pawl_ckpt *c, const struct pawl_ckpt_state *
     struct ckpt_set_options options = {
         .run_id = c->run.id, .unchecked = c->options.unchecked, .prefer = own_store(c, &stores)};
     code = ckpt_set_open_with(stores.stores, stores.count, &options, &set, e);
-    if (code == PAWL_OK) tell_problems(c, set);
+    if (code == PAWL_OK) saver_note_problems(c, set);
     bool alone = c->options.rank_count == 1 && c->options.group == NULL;
     if (code == PAWL_OK)
         code = alone ? read_alone(c, set, state, step, e) : read_agreed(c, set, state, step, e);
     ckpt_set_close(set);
     saver_stores_close(&stores);
     return code;
+}
+
+static void tell_damage(struct pawl_ckpt *c) {
+    pthread_mutex_lock(&c->mutex);
+    saver_tell_damage(c);
+    pthread_mutex_unlock(&c->mutex);
 }
 
 /* From here on the caller saves; `step` may be overwritten once all ranks are here. */
@@ -225,6 +207,8 @@ static pawl_code settle(struct pawl_ckpt *c, uint64_t step, struct pawl_error *e
     c->status.durable_step = step;
     if (step != 0) c->durable_ns = clock_now_ns();
     pthread_mutex_unlock(&c->mutex);
+    saver_settle_damage(c, step);
+    tell_damage(c);
     return PAWL_OK;
 }
 
@@ -248,7 +232,9 @@ pawl_code pawl_ckpt_resume(struct pawl_ckpt *c, struct pawl_ckpt_state *state, u
     pawl_code code = check_unsettled(c, "resume", e);
     if (code == PAWL_OK) code = check_no_loss(c, e);
     if (code == PAWL_OK && c->stored_step != 0) code = read_stored(c, state, step, e);
-    return code == PAWL_OK ? settle(c, *step, e) : code;
+    if (code == PAWL_OK) code = settle(c, *step, e);
+    if (code != PAWL_OK) tell_damage(c);
+    return code;
 }
 
 /* ---- resuming by hand ---- */
@@ -278,7 +264,7 @@ static pawl_code check_stored(struct pawl_ckpt *c, uint64_t step, uint64_t incar
     if (code != PAWL_OK) return code;
     struct ckpt_set_options options = {.run_id = c->run.id, .unchecked = c->options.unchecked};
     code = ckpt_set_open_with(stores.stores, stores.count, &options, &set, e);
-    if (code == PAWL_OK) tell_problems(c, set);
+    if (code == PAWL_OK) saver_note_problems(c, set);
     if (code == PAWL_OK) code = check_usable(c, set, step, incarnation, e);
     ckpt_set_close(set);
     saver_stores_close(&stores);
@@ -306,7 +292,7 @@ pawl_code pawl_ckpt_mark_bad(struct pawl_ckpt *c, uint64_t step, uint64_t incarn
     if (code != PAWL_OK) return code;
     struct pawl_error named;
     error_set(&named, PAWL_CORRUPT, 0, "%s", why != NULL ? why : "");
-    tell_passed_over(c, step, &named);
+    saver_note_passed_over(c, step, incarnation, &named);
     return run_mark_bad(&c->run, step, incarnation, named.text, e);
 }
 
@@ -323,6 +309,7 @@ pawl_code pawl_ckpt_from_scratch(struct pawl_ckpt *c, struct pawl_error *e) {
     c->settled = true;
     pthread_mutex_lock(&c->mutex);
     c->status.durable_step = 0;
+    saver_tell_damage(c);
     pthread_mutex_unlock(&c->mutex);
     return PAWL_OK;
 }

@@ -13,6 +13,7 @@
  *   save.c     the caller's calls about saves               group.c    who has committed what, by files
  *   keeper.c   the thread                                   resume.c   restoring, walking back
  *   events.c   the ring, callbacks, status                  reader.c   reading without writing
+ *   damage.c   what resuming tells of damaged files
  *   due.c      cadence                                      tuned.c    what was measured for this folder
  *   strided.c, cuda.c  the kinds of include/pawl/memory.h
  *
@@ -119,6 +120,14 @@ struct saver_disk {
     pawl_code (*open_all)(void *context, struct saver_stores *out, struct pawl_error *e);
 };
 
+struct saver_damage {
+    struct ckpt_cost cost;
+    pawl_code code;
+    bool passed_over; /* a step, by whoever resumes; else a file that a scan met */
+    bool told, lost;  /* lost: a step newer than the one gone on from, or it may be */
+    char text[700];
+};
+
 struct pawl_ckpt {
     struct pawl_ckpt_options options; /* with defaults filled in; `path` is a copy */
     struct saver_disk disk;
@@ -138,6 +147,8 @@ struct pawl_ckpt {
     uint64_t resumed_step;
     struct pawl_error
         loss; /* why there is nothing to resume from although there was; code OK: there was not */
+    struct saver_damage *damage; /* in the run's files; under the mutex */
+    uint32_t damage_count;
     struct saver_blob *blobs;        /* [blob_count], by unit */
     uint32_t blob_count, first_unit; /* first: the unit that holds the state's first tensor */
     uint64_t last_step;              /* of the newest save */
@@ -194,6 +205,13 @@ void saver_states_free(struct pawl_ckpt *c);
 
 /* save.c */
 void saver_task_free(struct task *t);
+/* damage.c. The last under the mutex, the others not; settle: the step gone on from is known. What is noted
+ * before is told with what it cost, and each once. */
+void saver_note_problems(struct pawl_ckpt *c, const struct ckpt_set *set);
+void saver_note_passed_over(struct pawl_ckpt *c, uint64_t step, uint64_t incarnation,
+                            const struct pawl_error *why);
+void saver_settle_damage(struct pawl_ckpt *c, uint64_t step);
+void saver_tell_damage(struct pawl_ckpt *c);
 /* events.c; all but the last under the mutex */
 void saver_event(struct pawl_ckpt *c, struct pawl_ckpt_event event);
 struct pawl_ckpt_event saver_task_event(const struct pawl_ckpt *c, const struct task *t,

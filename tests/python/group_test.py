@@ -161,6 +161,33 @@ def rank_dies_in_save(rank: int, world: int, folder: str, victim: int) -> None:
         ckpt._close(1.0, 0.0)  # else the last reference's end waits for the grace
 
 
+def rank_ends_unseen(rank: int, world: int, folder: str, victim: int) -> None:
+    """No collective tells of it, and no sign of life is missed in so short a time."""
+    with mock.patch.object(_link, "LOST_S", 60.0):
+        model, optimizer, ckpt = opened(folder, every=1)
+        for _ in range(3):
+            ckpt.step()
+        ranks.put(folder, f"three-{rank}", "")
+        if rank == victim:
+            ranks.await_file(folder, f"three-{1 - rank}")
+            os.kill(os.getpid(), signal.SIGKILL)
+        must_raise(errors.PeerLost, "its process has ended", lambda: [ckpt.step() for _ in range(3)], 20.0)
+        if victim:
+            text = "step 5 waits for rank 1 of 2: its process has ended"
+            must_raise(errors.PeerLost, text, ckpt.close, 10.0)
+            return
+        try:
+            ckpt.save()
+        except errors.PeerLost as e:  # and none of the store's words, frames and all, before it
+            assert str(e) == "rank 1 has lost rank 0: its process has ended" and not e.__context__, e
+        else:
+            raise AssertionError("no PeerLost")
+        began = time.monotonic()
+        with contextlib.suppress(errors.PeerLost):  # where step 4 was begun before it was known
+            ckpt.close()
+        assert time.monotonic() - began < 10.0
+
+
 def rank_resumes(rank: int, world: int, folder: str, step: int, then: int) -> None:
     model, optimizer, ckpt = opened(folder)
     assert ckpt.resume() == step
@@ -374,6 +401,13 @@ class GroupTest(unittest.TestCase):
                 ranks.run(rank_dies_in_save, 3, self.folder, victim, wanted=codes)
                 ranks.run(rank_resumes, 3, self.folder, 1, 0)
 
+    def test_a_rank_whose_process_ended_is_missed_at_once_and_not_waited_for_again(self) -> None:
+        for victim in (1, 0):
+            with self.subTest(victim=victim):
+                self.setUp()
+                codes = [ranks.KILLED if r == victim else 0 for r in range(2)]
+                ranks.run(rank_ends_unseen, 2, self.folder, victim, wanted=codes)
+
     def test_a_rank_that_fails_in_resume_stops_all_and_nothing_is_loaded(self) -> None:
         ranks.put(self.folder, "good-0", "")
         ranks.run(rank_begins, 3, self.folder)
@@ -396,7 +430,7 @@ class GroupTest(unittest.TestCase):
     def test_silence_counts_while_somebody_listens(self) -> None:
         """As when a machine is put to sleep, and all its processes with it."""
         link: Any = _link.Link.__new__(_link.Link)
-        link.rank, link._seen = 1, {}
+        link.rank, link._seen, link._gone = 1, {}, {}
         link.has, link.get = lambda key: key == "beat/0", lambda key: "7 1"
         half = _link.LOST_S / 2
         for now, gone in ((0, False), (half, False), (half + 100, False), (2 * half + 100, False),

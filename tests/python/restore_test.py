@@ -96,8 +96,13 @@ class Run(unittest.TestCase):
                 return os.path.join(store, name), at + WIDTH * WIDTH * 2
         raise AssertionError(f"no file holds step {step}")
 
+    def log(self) -> str:
+        return os.path.join(self.path, "store", "rank-0000", "commit-000001.log")
+
     def flip(self, step: int) -> None:
-        path, at = self.file_of(step)
+        self.flip_at(*self.file_of(step))
+
+    def flip_at(self, path: str, at: int) -> None:
         with open(path, "r+b") as f:
             f.seek(at)
             byte = f.read(1)[0]
@@ -116,6 +121,7 @@ class Damage(Run):
             self.assertRegex(told[0], "step 30 is damaged .* 20, 10 steps are computed again: .*checksum")
             failed = [e for e in ckpt.events() if e.kind == "failed"]
             self.assertEqual([(0, 30, "CORRUPT")], [(e.id, e.step, e.code) for e in failed])
+            self.assertIn("10 steps are computed again", failed[0].text)
             self.assertEqual(20, ckpt.status()["durable_step"])
             self.fill(21)
             ckpt.step()
@@ -154,8 +160,41 @@ class Damage(Run):
                 with self.resumed() as (ckpt, step, told):
                     self.assertEqual(10, step)
                     self.assert_is(10)
-                    self.assertRegex("".join(told), "going on from step 10, .*step 20.* does not count")
-                    self.assertTrue(any(e.kind == "failed" for e in ckpt.events()))
+                    wanted = "step 20.* does not count.*, 10 steps are computed again"
+                    self.assertRegex("".join(told), f"going on from step 10, .*{wanted}")
+                    self.assertRegex("".join(e.text for e in ckpt.events() if e.kind == "failed"), wanted)
+
+    def test_a_log_cut_short_is_told_although_opening_mends_it(self) -> None:
+        self.save(10, 20, 30)  # the newest record is in the second region
+        os.truncate(self.log(), 65536)
+        with self.resumed() as (ckpt, step, told):
+            self.assertEqual(20, step)
+            wanted = ("65536 bytes long, wanted 131072; if it named steps later than 20, these are computed "
+                      "again")
+            self.assertRegex("".join(told), f"going on from step 20, .*{wanted}")
+            self.assertEqual([0], [e.step for e in ckpt.events() if wanted in e.text])
+
+    def test_damage_of_older_steps_is_an_event_and_no_lost_step(self) -> None:
+        for at in (None, 200):  # the file of an older step, or the record before the newest
+            with self.subTest(at=at):
+                self.setUp()
+                self.save(10, 20, 30)
+                if at is None:
+                    os.unlink(self.file_of(10)[0])
+                else:
+                    self.flip_at(self.log(), at)
+                with self.resumed() as (ckpt, step, told):
+                    self.assertEqual((30, []), (step, told))
+                    texts = [e.text for e in ckpt.events() if e.kind == "failed"]
+                    self.assertEqual(1, len(texts), texts)
+                    self.assertNotIn("again", texts[0])
+
+    def test_a_damaged_newest_record_is_told(self) -> None:
+        self.save(10, 20, 30)
+        self.flip_at(self.log(), 65536 + 200)
+        with self.resumed() as (_, step, told):
+            self.assertEqual(20, step)
+            self.assertRegex("".join(told), "region 1: .* these are computed again")
 
     def test_a_step_that_cannot_be_read_now_is_not_marked(self) -> None:
         self.save(10, 20)

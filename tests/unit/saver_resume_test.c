@@ -284,6 +284,7 @@ static void damaged_steps_are_passed_over_marked_and_told(void **unused) {
     assert_int_equal(events[0].kind, PAWL_CKPT_FAILED);
     assert_int_equal(events[0].step, 5);
     assert_non_null(strstr(events[0].text, "slot-"));
+    assert_non_null(strstr(events[0].text, ", 2 steps are computed again"));
     assert_int_equal(events[1].step, 4);
     struct pawl_ckpt_reader *reader = NULL;
     SKIT_MUST(pawl_ckpt_reader_open(path, NULL, &reader, e));
@@ -316,8 +317,11 @@ static void shortened_file_is_passed_over_and_told(void **unused) {
     struct pawl_ckpt_event event;
     assert_int_equal(pawl_ckpt_poll(r.c, &event, 1), 1);
     assert_int_equal(event.kind, PAWL_CKPT_FAILED);
-    if (strstr(event.text, "slot-") == NULL || strstr(event.text, "step 3") == NULL)
+    if (strstr(event.text, "slot-") == NULL || strstr(event.text, "step 3") == NULL ||
+        strstr(event.text, ", 1 step is computed again") == NULL)
         fail_msg("%s", event.text);
+    assert_non_null(strstr(event.text, pawl_ckpt_problem(r.c, 0)));
+    assert_null(pawl_ckpt_problem(r.c, 1));
     skit_close(&r);
     skit_remove(path);
 }
