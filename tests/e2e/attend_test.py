@@ -626,7 +626,8 @@ class Attend(RunCase):
         self.assertEqual([w["rank"] for w in state["workers"]], [0, 1, 2, 3])
         self.assertEqual({(w["pipeline"], w["stage"]) for w in state["workers"]}, {(0, 0), (0, 1), (1, 0), (1, 1)})
         for worker in state["workers"]:
-            self.assertEqual((worker["state"], worker["phase"]), ("training", "step"))
+            self.assertEqual(worker["state"], "training")
+            self.assertIn(worker["phase"], ("step", "compile"))  # it takes up each plan
             self.assertGreaterEqual(worker["progress_age_s"], 0)
         text = self.command("status", folder).stdout
         self.assertRegex(text, r"^step \d+ of 100000, durable \d+ \(\d+\.\d s ago\), 4 workers in 8 places\n")

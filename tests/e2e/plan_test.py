@@ -242,15 +242,25 @@ class Files(PlanCase):
         path = self.folder / "plan.json"
         path.write_text("former")
 
-        def limits():
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        def stop_at_the_limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
-        done = subprocess.run([PAWL, "plan", *map(str, sizes(4, 4, 16)), "--policy", "1f1b", "--json", "-o", path],
-                              preexec_fn=limits, capture_output=True, timeout=120)
-        self.assertEqual(done.returncode, -signal.SIGXFSZ, done.stderr)
+        command = [PAWL, "plan", *map(str, sizes(4, 4, 16)), "--policy", "1f1b", "--json", "-o", path]
+        done = subprocess.run(command, preexec_fn=stop_at_the_limit, capture_output=True, timeout=120)
+        self.assertEqual(done.returncode, IO)
+        self.assertIn(b"File too large", done.stderr)
         self.assertEqual([p.name for p in self.folder.iterdir()], ["plan.json"])
         self.assertEqual(path.read_text(), "former")
+        began = time.monotonic()
+        subprocess.run(command[:-2], check=True, stdout=subprocess.DEVNULL, timeout=120)
+        took = time.monotonic() - began
+        for part in range(20):
+            with subprocess.Popen(command) as killed:
+                time.sleep(took * part / 16)
+                killed.kill()
+            self.assertEqual([p.name for p in self.folder.iterdir()], ["plan.json"])
+            if path.read_text() != "former":
+                json.loads(path.read_text())
 
     def test_a_full_device_is_an_error(self):
         if not os.path.exists("/dev/full"):
