@@ -3,6 +3,7 @@
 
 #include <openssl/evp.h>
 #include <stdlib.h>
+#include <string.h>
 #define HASH_NAME(x) plain_##x
 #include "base/hash_xxh3.h"
 
@@ -58,4 +59,18 @@ void hash_hex(const uint8_t *data, size_t size, char *out) {
         out[2 * i + 1] = digits[data[i] & 15];
     }
     out[2 * size] = 0;
+}
+
+static int digit_of(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool hash_unhex(const char *text, uint8_t *out, size_t size) {
+    if (strlen(text) != 2 * size) return false;
+    for (size_t i = 0; i < size; i++) {
+        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
+        if (high < 0 || low < 0) return false;
+        out[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
 }

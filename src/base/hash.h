@@ -2,6 +2,7 @@
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,5 +25,7 @@ void hash_sha256_add(struct hash_sha256 *h, const void *data, size_t size);
 void hash_sha256_finish(struct hash_sha256 *h, char out[65]);
 
 void hash_hex(const uint8_t *data, size_t size, char *out); /* 2*size digits and a 0 */
+/* What hash_hex wrote; false: `text` is anything else than 2*size lower-case digits. */
+bool hash_unhex(const char *text, uint8_t *out, size_t size);
 
 #endif

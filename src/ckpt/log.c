@@ -26,12 +26,9 @@ pawl_code log_identity_write(struct store *s, const uint8_t run_id[RUN_ID_BYTES]
 /* The file is small and written at once, so anything but its exact text is damage or another version. */
 static bool parse_identity(const char *text, uint8_t run_id[RUN_ID_BYTES]) {
     char digits[RUN_TEXT_BYTES], again[128];
-    if (sscanf(text, "pawl store 1\nrun %32[0-9a-f]\n", digits) != 1 || strlen(digits) != 2 * RUN_ID_BYTES)
+    if (sscanf(text, "pawl store 1\nrun %32[0-9a-f]\n", digits) != 1 ||
+        !hash_unhex(digits, run_id, RUN_ID_BYTES))
         return false;
-    for (size_t i = 0; i < RUN_ID_BYTES; i++) {
-        char two[3] = {digits[2 * i], digits[2 * i + 1], 0};
-        run_id[i] = (uint8_t)strtoul(two, NULL, 16);
-    }
     snprintf(again, sizeof again, IDENTITY_FORMAT, digits);
     return strcmp(again, text) == 0;
 }

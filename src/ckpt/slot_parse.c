@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "ckpt/box.h"
 #include "ckpt/slot.h"
@@ -49,21 +50,6 @@ static pawl_code get_u32(const struct st_header *h, const char *key, uint32_t *o
     return code;
 }
 
-static int digit_of(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Exactly `bytes` bytes from hexadecimal text. */
-static bool from_hex(const char *text, uint8_t *out, size_t bytes) {
-    if (strlen(text) != 2 * bytes) return false;
-    for (size_t i = 0; i < bytes; i++) {
-        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
-        if (high < 0 || low < 0) return false;
-        out[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
-}
-
 static pawl_code no_memory(struct pawl_error *e) {
     return error_set(e, PAWL_MEMORY, 0, "slot header: no memory");
 }
@@ -79,7 +65,7 @@ static pawl_code parse_identity(struct slot_info *s, struct pawl_error *e) {
                          format);
     const char *run_id = st_header_get(h, "pawl.run");
     if (code == PAWL_OK && run_id == NULL) return missing("pawl.run", e);
-    if (code == PAWL_OK && !from_hex(run_id, s->run_id, sizeof s->run_id))
+    if (code == PAWL_OK && !hash_unhex(run_id, s->run_id, sizeof s->run_id))
         return bad("pawl.run", "32 hexadecimal digits", e);
     if (code == PAWL_OK) code = get_number(h, "pawl.incarnation", UINT64_MAX, &s->incarnation, e);
     if (code == PAWL_OK) code = get_number(h, "pawl.step", UINT64_MAX, &s->step, e);
@@ -102,7 +88,7 @@ static pawl_code parse_blob(struct slot_info *s, struct pawl_error *e) {
     if (s->blob == NULL) return no_memory(e);
     if (text != NULL)
         memcpy(s->blob, text, s->blob_bytes);
-    else if (!from_hex(hex, s->blob, s->blob_bytes))
+    else if (!hash_unhex(hex, s->blob, s->blob_bytes))
         return bad("pawl.blob_hex", "an even number of hexadecimal digits", e);
     return PAWL_OK;
 }
@@ -134,7 +120,7 @@ static pawl_code parse_sums(struct slot_info *s, const char *sums, struct pawl_e
         return bad("pawl.sums", "one checksum per chunk", e);
     s->sums = malloc(s->chunk_count * SLOT_SUM_BYTES + 1);
     if (s->sums == NULL) return no_memory(e);
-    if (!from_hex(sums, s->sums, s->chunk_count * SLOT_SUM_BYTES))
+    if (!hash_unhex(sums, s->sums, s->chunk_count * SLOT_SUM_BYTES))
         return bad("pawl.sums", "hexadecimal digits", e);
     return PAWL_OK;
 }

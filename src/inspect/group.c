@@ -54,11 +54,7 @@ static pawl_code parse_run(const char *path, const char *text, uint8_t id[RUN_ID
                            struct pawl_error *e) {
     char digits[2 * RUN_ID_BYTES + 1] = "", again[128];
     bool good =
-        sscanf(text, "pawl run 1\nrun %32[0-9a-f]\n", digits) == 1 && strlen(digits) == 2 * RUN_ID_BYTES;
-    for (size_t i = 0; i < RUN_ID_BYTES && good; i++) {
-        char two[3] = {digits[2 * i], digits[2 * i + 1], 0};
-        id[i] = (uint8_t)strtoul(two, NULL, 16);
-    }
+        sscanf(text, "pawl run 1\nrun %32[0-9a-f]\n", digits) == 1 && hash_unhex(digits, id, RUN_ID_BYTES);
     snprintf(again, sizeof again, "pawl run 1\nrun %s\n", digits);
     if (good && strcmp(again, text) == 0) return PAWL_OK;
     if (strncmp(text, "pawl run ", 9) == 0 && strncmp(text, "pawl run 1\n", 11) != 0)

@@ -10,21 +10,12 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "inspect/inspect.h"
 
 #define RUN_JSON_FORMAT 1
 /* Of a spec some lines: beyond that somebody else wrote the file, and a start does not read it either. */
 #define RUN_JSON_BYTES_MAX ((size_t)16 << 20)
-
-static bool parse_id(const char *text, uint8_t id[RUN_ID_BYTES]) {
-    if (strlen(text) != 2 * RUN_ID_BYTES || strspn(text, "0123456789abcdef") != 2 * RUN_ID_BYTES)
-        return false;
-    for (size_t i = 0; i < RUN_ID_BYTES; i++) {
-        char two[3] = {text[2 * i], text[2 * i + 1], 0};
-        id[i] = (uint8_t)strtoul(two, NULL, 16);
-    }
-    return true;
-}
 
 static pawl_code check_fields(const char *path, const cJSON *json, uint8_t id[RUN_ID_BYTES],
                               struct pawl_error *e) {
@@ -36,7 +27,7 @@ static pawl_code check_fields(const char *path, const cJSON *json, uint8_t id[RU
                          RUN_JSON_FORMAT);
     const char *bad = NULL;
     if (!cJSON_IsNumber(format)) bad = "format";
-    if (!cJSON_IsString(run) || !parse_id(run->valuestring, id)) bad = "run_id";
+    if (!cJSON_IsString(run) || !hash_unhex(run->valuestring, id, RUN_ID_BYTES)) bad = "run_id";
     if (!cJSON_IsNumber(incarnation) || !(incarnation->valuedouble >= 0 && incarnation->valuedouble < 0x1p53))
         bad = "incarnation";
     if (!cJSON_IsBool(cJSON_GetObjectItemCaseSensitive(json, "had_durable"))) bad = "had_durable";

@@ -44,17 +44,6 @@ static pawl_code write_run_file(struct rundir *d, struct pawl_error *e) {
     return code;
 }
 
-static bool parse_hex(const char *text, uint8_t *out, size_t size) {
-    if (strlen(text) != 2 * size) return false;
-    for (size_t i = 0; i < size; i++) {
-        unsigned v;
-        char pair[3] = {text[2 * i], text[2 * i + 1], 0};
-        if (strspn(pair, "0123456789abcdef") != 2 || sscanf(pair, "%2x", &v) != 1) return false;
-        out[i] = (uint8_t)v;
-    }
-    return true;
-}
-
 static pawl_code parse_run_file(struct rundir *d, const uint8_t *data, size_t bytes, struct pawl_error *e) {
     cJSON *json = cJSON_ParseWithLength((const char *)data, bytes);
     const cJSON *format = cJSON_GetObjectItemCaseSensitive(json, "format");
@@ -65,7 +54,7 @@ static pawl_code parse_run_file(struct rundir *d, const uint8_t *data, size_t by
     bool good = cJSON_IsNumber(format) && cJSON_IsString(id) && cJSON_IsNumber(incarnation) &&
                 cJSON_IsBool(durable) && cJSON_IsString(identity) && format->valuedouble == RUN_FORMAT &&
                 incarnation->valuedouble >= 0 && incarnation->valuedouble < 0x1p53 &&
-                parse_hex(id->valuestring, d->run_id, sizeof d->run_id);
+                hash_unhex(id->valuestring, d->run_id, sizeof d->run_id);
     if (good) {
         d->incarnation = (uint64_t)incarnation->valuedouble;
         d->had_durable = cJSON_IsTrue(durable);

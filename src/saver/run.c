@@ -239,15 +239,6 @@ static bool is_zero(const uint8_t id[PAWL_RUN_ID_BYTES]) {
     return memcmp(id, zeros, sizeof zeros) == 0;
 }
 
-static bool parse_id(const char *digits, uint8_t out[PAWL_RUN_ID_BYTES]) {
-    if (strspn(digits, "0123456789abcdef") != 2 * PAWL_RUN_ID_BYTES) return false;
-    for (size_t i = 0; i < PAWL_RUN_ID_BYTES; i++) {
-        char two[3] = {digits[2 * i], digits[2 * i + 1], 0};
-        out[i] = (uint8_t)strtoul(two, NULL, 16);
-    }
-    return true;
-}
-
 static void print_run(const uint8_t id[PAWL_RUN_ID_BYTES], char *out, size_t size) {
     char hex[2 * PAWL_RUN_ID_BYTES + 1];
     hash_hex(id, PAWL_RUN_ID_BYTES, hex);
@@ -258,7 +249,8 @@ static pawl_code read_identity(struct saver_run *run, struct pawl_error *e) {
     char *text = NULL, digits[2 * PAWL_RUN_ID_BYTES + 1] = "", again[128];
     pawl_code code = run_read(run, "", RUN_FILE, &text, e);
     if (code != PAWL_OK) return code;
-    bool good = sscanf(text, "pawl run 1\nrun %32[0-9a-f]\n", digits) == 1 && parse_id(digits, run->id);
+    bool good = sscanf(text, "pawl run 1\nrun %32[0-9a-f]\n", digits) == 1 &&
+                hash_unhex(digits, run->id, sizeof run->id);
     print_run(run->id, again, sizeof again);
     good = good && strcmp(again, text) == 0;
     bool newer = strncmp(text, "pawl run ", 9) == 0 && strncmp(text, "pawl run 1\n", 11) != 0;

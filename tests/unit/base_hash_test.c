@@ -70,11 +70,25 @@ static void the_value_does_not_depend_on_the_processor(void **state) {
     assert_string_equal(text, "f5e7bc5d3d8675bfaaae63800707a868");
 }
 
+static void digits_are_read_as_they_are_written_and_no_others(void **state) {
+    (void)state;
+    static const char *const bad[] = {"00a7f", "00a7f900", "00A7f9", "00a7g9", "00 7f9", "", "0x00a7"};
+    const uint8_t bytes[3] = {0x00, 0xa7, 0xf9};
+    uint8_t back[3] = {1, 1, 1};
+    char text[7];
+    hash_hex(bytes, sizeof bytes, text);
+    assert_true(hash_unhex(text, back, sizeof back));
+    assert_memory_equal(back, bytes, sizeof bytes);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_false(hash_unhex(bad[i], back, sizeof back));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_values_come_out),
         cmocka_unit_test(the_whole_and_the_pieces_agree),
         cmocka_unit_test(the_value_does_not_depend_on_the_processor),
+        cmocka_unit_test(digits_are_read_as_they_are_written_and_no_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
